@@ -60,7 +60,7 @@ def test_schedules_are_changed_on_the_page(own, browser):  # noqa: F811
         [schedule] = asked(daemon, "snap", "schedule")
         assert schedule["keep"] == {"hourly": 3, "daily": 2, "weekly": 0, "monthly": 0}
         press(browser, "/+/care/snapshots", hourly="9999", daily="", weekly="", monthly="")
-        browser.run("document.querySelector('#schedule-hourly').max = ''")
+        browser.run("document.querySelector('#keep-1-hourly').max = ''")
         press(browser, "/+/care/snapshots", hourly="9999", daily="", weekly="", monthly="")
         wait_for(lambda: "more than a volume keeps" in said(browser), told=lambda: said(browser))
         browser.visit(url)

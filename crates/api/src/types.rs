@@ -574,8 +574,11 @@ pub struct ShareStatus {
     /// The ways past its lists of users: other shares over the same files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reached: Vec<String>,
-    /// Who is listed for SMB; see `everybody`.
+    /// Users and `@groups` of its lists; see `everybody`.
     pub users: Vec<String>,
+    /// Those of `users` who may only read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub read_only_users: Vec<String>,
     /// Every user may use it over SMB, listed or not.
     #[serde(default)]
     pub everybody: bool,

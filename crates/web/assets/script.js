@@ -1,4 +1,4 @@
-// The page works without this. It shows times in the browser's zone, brings the current place of the navigation into view, goes to the log-in when the session of a living part is over, and loads the page again when a living part could not begin. Passkeys alone need it.
+// The page works without this. It shows times in the browser's zone, brings the current place of the navigation into view, goes to the log-in when the session of a living part is over, loads the page again when a living part could not begin, and says so when a living part is old. Passkeys alone need it.
 'use strict';
 (() => {
   const zone = (root) => {
@@ -6,11 +6,22 @@
       const at = new Date(time.dateTime);
       if (Number.isNaN(at.getTime())) continue;
       time.title = time.textContent;
-      time.textContent = at.toLocaleString(undefined, { dateStyle: 'medium', timeStyle: 'short' });
+      const shape = 'weekday' in time.dataset ? { weekday: 'long' } : { dateStyle: 'medium', timeStyle: 'short' };
+      time.textContent = at.toLocaleString(undefined, shape);
       time.dataset.local = '';
     }
   };
+  // The newest of each day of the browser's zone, out of the newest of each quarter of a day.
+  const days = (list) => {
+    let before = '';
+    for (const item of list.children) {
+      const day = new Date(item.querySelector('time').dateTime).toDateString();
+      item.hidden = day === before;
+      before = day;
+    }
+  };
   const start = () => {
+    document.querySelectorAll('.days').forEach(days);
     zone(document);
     const here = document.querySelector('.bar [aria-current]');
     if (here) here.scrollIntoView({ block: 'nearest', inline: 'center' });
@@ -51,12 +62,36 @@
       });
     });
   }
+  // Says since when a living part is old. The stream may be lost, and a box that lost its power says nothing at all: it is asked, too.
+  const live = document.getElementById('live');
+  const lost = new Set();
+  const line = document.createElement('p');
+  Object.assign(line, { className: 'note bad', role: 'alert' });
+  const tell = (what, isLost) => {
+    if (!live || isLost === lost.has(what)) return;
+    const wasLost = lost.size > 0;
+    isLost ? lost.add(what) : lost.delete(what);
+    if (lost.size > 0 && !wasLost) {
+      const at = new Date().toLocaleTimeString(undefined, { timeStyle: 'short' });
+      line.textContent = `No connection to the box since ${at}; what is shown is of then.`;
+      live.before(line);
+    }
+    if (lost.size === 0) line.remove();
+    live.classList.toggle('old', lost.size > 0);
+  };
+  const ask = () => fetch('/+/login', { method: 'HEAD', signal: AbortSignal.timeout(8000) });
+  const ASK_EVERY_MS = 15000;
+  if (live) setInterval(() => document.hidden || ask().then(() => tell('box', false), () => tell('box', true)), ASK_EVERY_MS);
   // A stream that has begun is begun anew by its extension. One that could not begin waits here until the server answers.
-  const again = () => fetch('/+/login', { method: 'HEAD' }).then(() => location.reload(), () => setTimeout(again, 5000));
+  const again = () => ask().then(() => location.reload(), () => setTimeout(again, 5000));
   document.addEventListener('htmx:error', (event) => {
-    if (event.target.id === 'live' && !(event.target._htmx && event.target._htmx.sse)) setTimeout(again, 1000);
+    if (event.target.id !== 'live' || (event.target._htmx && event.target._htmx.sse)) return;
+    tell('stream', true);
+    setTimeout(again, 1000);
   });
   document.addEventListener('htmx:sse:error', (event) => {
     if (event.detail && event.detail.status === 401) location.reload();
+    else tell('stream', true);
   });
+  document.addEventListener('htmx:sse:after:connection', () => tell('stream', false));
 })();

@@ -19,6 +19,7 @@
 mod ask;
 pub mod asset;
 mod base;
+mod edit;
 mod factor;
 mod form;
 mod live;

@@ -472,11 +472,32 @@ fn route_of<'a>(method: &Method, path: &'a str) -> Result<(&'static Route, &'a s
     })
 }
 
+/// Forms whose loss nobody minds.
+const QUIET_PATHS: [&str; 2] = ["/logout", "/theme"];
+
+/// A page that is whole without a query and near the form of a route.
+fn page_of(route: &Route) -> &'static str {
+    let path: &'static str = route.path;
+    match path.split('/').nth(1).unwrap_or_default() {
+        "volume" | "storage" => "/storage",
+        "sharing" => "/sharing",
+        "people" => "/people",
+        "alerts" => "/alerts",
+        "care" => "/care",
+        "connections" => "/connections",
+        "me" => "/me",
+        _ => "/",
+    }
+}
+
 /// Somebody may not do that: a stranger goes to the log-in and comes back, a user without sight of the box goes to the own page.
 fn refused(visit: &Visit<'_>, route: &Route) -> Outcome {
     let is_page = route.method == Method::GET && !route.path.ends_with("/live");
     match visit.role {
         None if route.path.ends_with("/live") => Outcome::Refused(StatusCode::UNAUTHORIZED),
+        None if route.method == Method::POST && !QUIET_PATHS.contains(&route.path) => {
+            Outcome::Go(Local::unsent(page_of(route)))
+        }
         None if is_page && route.path != "/" => Outcome::Go(Local::with("/login", "next", &visit.path)),
         None => Outcome::Go(Local::of("/login")),
         Some(Role::User) if route.path == "/" => Outcome::Go(Local::of("/me")),

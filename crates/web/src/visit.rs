@@ -149,10 +149,18 @@ impl Local {
         Self(format!("{BASE}{path}?{name}={}", encoded(value)))
     }
 
+    /// The log-in, for somebody whose form came too late, and then a page without [`BASE`].
+    pub fn unsent(next: &'static str) -> Self {
+        Self(format!("{BASE}/login?{UNSENT_FIELD}=1&next={}", encoded(&format!("{BASE}{next}"))))
+    }
+
     pub fn path(&self) -> &str {
         &self.0
     }
 }
+
+/// A field of the log-in's address: a form was sent without a session.
+pub const UNSENT_FIELD: &str = "unsent";
 
 /// What a route answers.
 pub enum Outcome {

@@ -236,6 +236,20 @@ impl Trial {
         self.post_raw(&browser.token, path, body).await
     }
 
+    /// The state that the form of a page says it shows.
+    async fn shown(&self, browser: &Browser, page: &str, action: &str) -> String {
+        let text = self.get(browser, page).await.text;
+        let (_, form) = text.split_once(&format!("action=\"{}\"", at(action))).expect("the form");
+        let (_, value) = form.split_once("name=\"shown\" value=\"").expect("a state");
+        value.split('"').next().unwrap().replace("&quot;", "\"").replace("&#34;", "\"")
+    }
+
+    /// Sends the form that a page has now.
+    async fn post_shown(&self, browser: &Browser, page: &str, action: &str, fields: &[(&str, &str)]) -> Seen {
+        let shown = self.shown(browser, page, action).await;
+        self.post(browser, action, &[fields, &[("shown", shown.as_str())]].concat()).await
+    }
+
     async fn log_in(&self, name: &str) -> Browser {
         let form = self.get(&Browser::default(), "/login").await;
         let before = Browser { token: form.cookie(), csrf: form.csrf() };
@@ -856,10 +870,12 @@ async fn pages_of_care_say_what_the_commands_say() {
         trial.daemon.set(key, json!([]));
     }
     let fields = [("volume", "tank/files"), ("hourly", "24"), ("daily", ""), ("weekly", "0"), ("monthly", "1")];
-    trial.post(&owner, "/care/snapshots", &fields).await;
-    trial.post(&owner, "/care/snapshots", &[("volume", "tank/files")]).await;
-    trial.post(&owner, "/care/snapshots", &[("volume", "tank/files"), ("hourly", "-1")]).await;
-    trial.post(&owner, "/care/scrubs", &[("pool", "tank"), ("schedule", "daily")]).await;
+    trial.post_shown(&owner, "/care", "/care/snapshots", &fields).await;
+    trial.post_shown(&owner, "/care", "/care/snapshots", &[("volume", "tank/files")]).await;
+    let wrong = [("volume", "tank/files"), ("hourly", "-1")];
+    let refused = trial.post_shown(&owner, "/care", "/care/snapshots", &wrong).await.text;
+    assert!(refused.contains("value=\"-1\"") && refused.contains("is not a number"), "{refused}");
+    trial.post_shown(&owner, "/care", "/care/scrubs", &[("pool", "tank"), ("schedule", "daily")]).await;
     let asked: Vec<Value> = trial.daemon.changes().into_iter().map(|(_, body)| body).collect();
     let keep = json!({"hourly": 24, "daily": 0, "weekly": 0, "monthly": 1});
     let want = [
@@ -1177,7 +1193,9 @@ async fn the_past_is_a_link_away() {
     let ann = trial.log_in("ann").await;
     let page = trial.get(&ann, "/me").await.text;
     assert!(
-        page.contains("href=\"/fi%20les/.snapshots/tuesday/\">Wednesday</a>") && page.contains(">Tuesday</a>"),
+        page.contains("href=\"/fi%20les/.snapshots/tuesday/\"><time")
+            && page.contains(">Wednesday</time></a>")
+            && page.contains(">Tuesday</time></a>"),
         "{page}"
     );
     // A share that does not list the user is none of the user's business.
@@ -1334,10 +1352,10 @@ async fn a_password_set_by_the_owner_ends_second_factors_unless_they_are_kept() 
 async fn a_second_factor_may_be_demanded() {
     let trial = Trial::new();
     let (owner, ann) = (trial.log_in("owner").await, trial.log_in("ann").await);
-    trial.post(&owner, "/people/demand-factor", &[("demanded", "on")]).await;
+    trial.post_shown(&owner, "/people", "/people/demand-factor", &[("demanded", "on")]).await;
     assert!(trial.get(&owner, "/people").await.text.contains("you have no second factor yourself"));
     trial.with_factor(&owner).await;
-    trial.post(&owner, "/people/demand-factor", &[("demanded", "on")]).await;
+    trial.post_shown(&owner, "/people", "/people/demand-factor", &[("demanded", "on")]).await;
     assert_eq!(trial.get(&owner, "/people").await.status, StatusCode::OK);
     // Whoever has none yet sets one up, and does nothing else; files are shut, too.
     let page = trial.get(&ann, "/me").await.text;
@@ -2053,6 +2071,160 @@ async fn forms_and_routes_meet() {
 }
 
 #[tokio::test]
+async fn a_form_without_a_session_says_that_nothing_was_done() {
+    let trial = Trial::new();
+    let sent = trial.post(&Browser::default(), "/people/add-user", &[("name", "late")]).await;
+    assert_eq!(sent.header("location"), "/+/login?unsent=1&next=/%2B/people");
+    let form = trial.get(&Browser::default(), sent.header("location")).await.text;
+    assert!(form.contains("nothing was done") && form.contains("name=\"next\" value=\"/+/people\""), "{form}");
+    let left = trial.post(&Browser::default(), "/logout", &[]).await;
+    assert_eq!(left.header("location"), "/+/login");
+    for route in ROUTES.iter().filter(|route| route.method == Method::POST) {
+        let sent = trial.post(&Browser::default(), route.path, &[]).await;
+        if let Some((_, next)) = sent.header("location").split_once("unsent=1&next=") {
+            let owner = trial.log_in("owner").await;
+            let page = trial.get(&owner, &next.replace("%2B", "+")).await;
+            assert_eq!(page.status, StatusCode::OK, "{}: {next}", route.path);
+        }
+    }
+    assert!(trial.daemon.changes().is_empty());
+}
+
+#[tokio::test]
+async fn a_user_who_is_refused_is_typed_once() {
+    let trial = Trial::new();
+    trial.daemon.set("POST /v1/users", json!({"refused": "'a b' is not a user name"}));
+    let owner = trial.log_in("owner").await;
+    let fields = [("name", "a b"), ("password", "Pantry-Shelf-43"), ("role", "looker")];
+    let page = trial.post(&owner, "/people/add-user", &fields).await.text;
+    assert!(page.contains("is not a user name"), "{page}");
+    assert!(page.contains("name=\"name\" value=\"a b\"") && page.contains("value=\"looker\" selected"), "{page}");
+    assert!(!page.contains("Pantry-Shelf"), "{page}");
+}
+
+#[tokio::test]
+async fn a_volume_of_many_shares_is_asked_once_for_its_past() {
+    let trial = Trial::new();
+    let shares: Vec<Value> = ["one", "two", "three"].map(share).into_iter().collect();
+    trial.daemon.set("GET /v1/shares", json!(shares));
+    let ann = trial.log_in("ann").await;
+    trial.daemon.asked.lock().unwrap().clear();
+    trial.get(&ann, "/me").await;
+    let asked = trial.daemon.asked.lock().unwrap().clone();
+    assert_eq!(asked.iter().filter(|(key, _)| key == "GET /v1/snapshots/tank/files").count(), 1);
+}
+
+/// The fields of a change that say something.
+fn set(change: &Value) -> Vec<(String, Value)> {
+    let fields = change.as_object().unwrap().iter();
+    let is_set = |value: &Value| !value.is_null() && *value != json!(false) && *value != json!([]);
+    let mut set: Vec<_> = fields.filter(|(_, v)| is_set(v)).map(|(k, v)| (k.clone(), v.clone())).collect();
+    set.sort_by(|a, b| a.0.cmp(&b.0));
+    set
+}
+
+const READERS: &str = "Users and @groups who may only read";
+
+#[tokio::test]
+async fn who_may_only_read_stays_so() {
+    let trial = Trial::new();
+    let mut before = share("files");
+    (before["everybody"], before["users"]) = (json!(false), json!(["ann", "bob"]));
+    before["read_only_users"] = json!(["bob"]);
+    trial.daemon.set("GET /v1/shares", json!([before]));
+    let owner = trial.log_in("owner").await;
+    let page = trial.get(&owner, "/sharing").await.text;
+    assert!(page.contains("name=\"users\" value=\"ann\"") && page.contains("name=\"readers\" value=\"bob\""), "{page}");
+    assert_eq!(page.matches(READERS).count(), 2);
+    let base = [("share", "files"), ("nfs", "on"), ("smb", "on")];
+    let check = async |fields: &[(&str, &str)], want: Value, readers: Value| {
+        let fields = [&base[..], fields].concat();
+        trial.post_shown(&owner, "/sharing", "/sharing/set", &fields).await;
+        let change = trial.daemon.changes().pop().unwrap().1;
+        assert_eq!((&change["users"], &change["read_only_users"]), (&want, &readers), "{fields:?}");
+    };
+    let listed = |names: &[&str]| json!({"listed": names});
+    check(&[("users", "ann"), ("readers", "bob"), ("read_only", "on")], Value::Null, Value::Null).await;
+    check(&[("users", "ann, carla"), ("readers", "bob")], listed(&["ann", "carla"]), json!(["bob"])).await;
+    check(&[("users", "ann"), ("readers", "")], listed(&["ann"]), json!([])).await;
+    check(&[("users", ""), ("readers", "bob")], listed(&[]), json!(["bob"])).await;
+    check(&[("everybody", "on"), ("readers", "bob")], json!("all"), json!(["bob"])).await;
+    let count = trial.daemon.changes().len();
+    let both = [&base[..], &[("users", "ann, bob"), ("readers", "bob")]].concat();
+    let refused = trial.post_shown(&owner, "/sharing", "/sharing/set", &both).await.text;
+    assert!(refused.contains("bob is in both lists") && refused.contains("value=\"ann, bob\""), "{refused}");
+    assert_eq!(trial.daemon.changes().len(), count);
+    trial.daemon.set("POST /v1/shares", json!({"share": share("new"), "notes": []}));
+    trial.post(&owner, "/sharing/add", &[("name", "new"), ("users", "ann"), ("readers", "bob")]).await;
+    let made = trial.daemon.changes().pop().unwrap().1;
+    assert_eq!(made["change"]["read_only_users"], json!(["bob"]));
+}
+
+#[tokio::test]
+async fn a_stale_form_undoes_no_change_of_somebody_else() {
+    let trial = Trial::new();
+    let owner = trial.log_in("owner").await;
+    // The form shows a share for everybody; meanwhile it is for ann alone.
+    let shown = trial.shown(&owner, "/sharing", "/sharing/set").await;
+    let mut now = share("files");
+    (now["everybody"], now["recycle_days"]) = (json!(false), json!(3));
+    trial.daemon.set("GET /v1/shares", json!([now]));
+    let stale =
+        [("share", "files"), ("nfs", "on"), ("smb", "on"), ("everybody", "on"), ("users", "ann"), ("shown", &shown)];
+    trial.post(&owner, "/sharing/set", &[&stale[..], &[("read_only", "on")]].concat()).await;
+    assert_eq!(set(&trial.daemon.changes()[0].1), [("read_only".to_owned(), json!(true))]);
+    let refused = trial.post(&owner, "/sharing/set", &[&stale[..], &[("recycle_days", "7")]].concat()).await.text;
+    assert!(refused.contains("the share files was changed meanwhile"), "{refused}");
+    assert!(refused.contains("name=\"recycle_days\" type=\"number\" min=\"1\" max=\"3650\" value=\"7\""), "{refused}");
+    assert!(
+        !refused.contains("name=\"everybody\" checked> Every user may come in</label>\n<label for=\"users-"),
+        "{refused}"
+    );
+    assert_eq!(trial.daemon.changes().len(), 1);
+
+    let path = "/volume?name=tank/files";
+    let shown = trial.shown(&owner, path, "/volume/set").await;
+    let mut larger = volume("files");
+    larger["quota_bytes"] = json!(5u64 << 30);
+    trial.daemon.set("GET /v1/volumes", json!([larger]));
+    trial.daemon.set("PATCH /v1/volumes/tank/files", larger);
+    let stale = [("volume", "tank/files"), ("sync", "standard"), ("shown", shown.as_str())];
+    trial.post(&owner, "/volume/set", &[&stale[..], &[("quota", ""), ("compression", "zstd")]].concat()).await;
+    let asked = trial.daemon.changes().pop().unwrap().1;
+    assert_eq!((&asked["quota_bytes"], &asked["compression"]), (&Value::Null, &json!("zstd")));
+    let count = trial.daemon.changes().len();
+    let other = [&stale[..], &[("quota", "9G"), ("compression", "lz4")]].concat();
+    let refused = trial.post(&owner, "/volume/set", &other).await.text;
+    assert!(refused.contains("was changed meanwhile") && refused.contains("value=\"9G\""), "{refused}");
+    assert_eq!(trial.daemon.changes().len(), count);
+
+    let shown = trial.shown(&owner, "/care", "/care/snapshots").await;
+    let keep = json!({"hourly": 12, "daily": 0, "weekly": 0, "monthly": 0});
+    let schedule =
+        json!({"pool": "tank", "volume": "files", "keep": keep, "kept": keep, "next_ms": 1, "changed": false});
+    trial.daemon.set("GET /v1/snapshot-schedules", json!([schedule]));
+    let stale = |field| [("volume", "tank/files"), (field, "5"), ("shown", shown.as_str())];
+    trial.post(&owner, "/care/snapshots", &stale("daily")).await;
+    let asked = trial.daemon.changes().pop().unwrap().1;
+    assert_eq!(asked["keep"], json!({"hourly": 12, "daily": 5, "weekly": 0, "monthly": 0}));
+    let refused = trial.post(&owner, "/care/snapshots", &stale("hourly")).await.text;
+    assert!(
+        refused.contains("was changed meanwhile")
+            && refused.contains("name=\"hourly\" type=\"number\" min=\"0\" max=\"2500\" value=\"5\""),
+        "{refused}"
+    );
+
+    let shown = trial.shown(&owner, "/people", "/people/set-role").await;
+    let mut looker = user("ann");
+    looker["role"] = json!("looker");
+    trial.daemon.set("GET /v1/users", json!([looker]));
+    let count = trial.daemon.changes().len();
+    trial.post(&owner, "/people/set-role", &[("user", "ann"), ("role", "user"), ("shown", &shown)]).await;
+    assert!(trial.get(&owner, "/people").await.text.contains("the role of ann was changed meanwhile"));
+    assert_eq!(trial.daemon.changes().len(), count);
+}
+
+#[tokio::test]
 async fn a_share_changes_by_what_differs() {
     let trial = Trial::new();
     let mut before = share("files");
@@ -2060,17 +2232,10 @@ async fn a_share_changes_by_what_differs() {
     trial.daemon.set("GET /v1/shares", json!([before]));
     let owner = trial.log_in("owner").await;
     let same = [("share", "files"), ("nfs", "on"), ("smb", "on"), ("everybody", "on"), ("networks", "10.0.0.0/8")];
-    trial.post(&owner, "/sharing/set", &same).await;
+    trial.post_shown(&owner, "/sharing", "/sharing/set", &same).await;
     let other = [("share", "files"), ("smb", "on"), ("read_only", "on"), ("users", "ann, @family"), ("networks", "")];
-    trial.post(&owner, "/sharing/set", &other).await;
+    trial.post_shown(&owner, "/sharing", "/sharing/set", &other).await;
     let asked = trial.daemon.changes();
-    let set = |change: &Value| -> Vec<(String, Value)> {
-        let fields = change.as_object().unwrap().iter();
-        let is_set = |value: &Value| !value.is_null() && *value != json!(false) && *value != json!([]);
-        let mut set: Vec<_> = fields.filter(|(_, v)| is_set(v)).map(|(k, v)| (k.clone(), v.clone())).collect();
-        set.sort_by(|a, b| a.0.cmp(&b.0));
-        set
-    };
     assert_eq!(set(&asked[0].1), []);
     let users = json!({"listed": ["ann", "@family"]});
     assert_eq!(

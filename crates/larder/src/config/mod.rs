@@ -314,7 +314,8 @@ pub(crate) fn check_user_name(name: &str) -> Result<(), String> {
     if name.is_empty() || name.len() > 64 || name.contains(bad) || name.starts_with(['-', '.']) {
         let name = name.escape_debug();
         return Err(format!(
-            "'{name}' is not a user name: write 1 to 64 letters, digits, '.', '_' or '-', beginning with a letter, a digit or '_'"
+            "'{name}' is not a user name: write up to 64 bytes without blanks and without \" / \\ [ ] : ; | < > + = , ? * % @, not \
+             beginning with '.' or '-'"
         ));
     }
     Ok(())

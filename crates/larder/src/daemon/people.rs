@@ -9,7 +9,7 @@ use super::known::no_such_user;
 use super::{Daemon, Secrets, check_password, factors};
 use crate::config::edit::Editor;
 use crate::config::user::{Accounts, NewUser, new_user, objection, password_objection, remarks};
-use crate::config::{Config, UserConfig};
+use crate::config::{Config, UserConfig, check_user_name};
 
 pub(crate) fn user_status(user: &UserConfig, config: &Config, secrets: &Secrets) -> UserStatus {
     UserStatus {
@@ -37,6 +37,8 @@ fn refuse(objection: Option<(String, &str)>) -> Result<(), Failure> {
 /// The user that is asked for, and what to say about it; nothing is changed yet.
 fn plan(request: &UserAdd, config: &Config) -> Result<(UserConfig, Vec<String>), Failure> {
     let name = &request.name;
+    // Before the file is touched, whose reader would name a place in it.
+    check_user_name(name).map_err(Failure::invalid)?;
     if config.users.iter().any(|u| u.name.eq_ignore_ascii_case(name)) {
         return Err(Failure::new(FailureKind::Exists, format!("there is a user '{name}' already"))
             .action(format!("to set the password: larder user passwd {name}")));
@@ -196,5 +198,29 @@ impl Daemon {
             self.record.note_password(name, password);
         }
         Ok(known)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_name_is_refused_in_plain_words() {
+        let config = Config::parse("", std::path::Path::new("/larder.toml")).unwrap();
+        let wished = |name: &str| UserAdd {
+            name: name.to_owned(),
+            uid: None,
+            gid: None,
+            groups: Vec::new(),
+            role: None,
+            password: "Pantry-Shelf-43".to_owned(),
+            force: false,
+        };
+        let refused = plan(&wished("Anna Maria"), &config).map(|_| ()).unwrap_err();
+        assert!(refused.message.starts_with("'Anna Maria' is not a user name: write "), "{}", refused.message);
+        assert!(!refused.message.contains("larder.toml"), "{}", refused.message);
+        plan(&wished("O'Brien"), &config).unwrap();
     }
 }

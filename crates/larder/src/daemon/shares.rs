@@ -143,7 +143,7 @@ async fn found_on_host(share: &ShareConfig, storage: &Storage) -> Result<(Files,
 pub(super) fn status(share: &ShareConfig, config: &Config) -> ShareStatus {
     let networks = share.nfs_networks();
     let listed = share.users.names();
-    let readers = share.read_only_users.iter().filter(|name| !listed.contains(name));
+    let readers = readers(share);
     ShareStatus {
         name: share.name.clone(),
         volume: share.volume.as_ref().map(VolumeName::to_string).unwrap_or_default(),
@@ -155,7 +155,8 @@ pub(super) fn status(share: &ShareConfig, config: &Config) -> ShareStatus {
         networks: networks.iter().flatten().map(Network::to_string).collect(),
         secure: share.secure,
         reached: config.ways_around(share),
-        users: listed.iter().chain(readers).cloned().collect(),
+        users: listed.iter().chain(&readers).cloned().collect(),
+        read_only_users: readers,
         everybody: share.guest || share.users == Writers::All,
         nfs_rule: nfs_rule(share),
         smb_rule: smb_rule(share),
@@ -173,6 +174,12 @@ pub(super) fn status(share: &ShareConfig, config: &Config) -> ShareStatus {
         locked: false,
         action: None,
     }
+}
+
+/// The entries that let in to read alone. A name in both lists may write (`share.nearest_name_decides`).
+fn readers(share: &ShareConfig) -> Vec<String> {
+    let writers = share.users.names();
+    share.read_only_users.iter().filter(|name| !writers.contains(name)).cloned().collect()
 }
 
 /// What differs from a share without options, but for the lists and the doors.
@@ -233,8 +240,7 @@ fn smb_rule(share: &ShareConfig) -> String {
     if share.guest {
         return if share.read_only { "anybody, read-only" } else { "anybody" }.to_owned();
     }
-    let listed = share.users.names();
-    let readers: Vec<String> = share.read_only_users.iter().filter(|name| !listed.contains(name)).cloned().collect();
+    let readers = readers(share);
     let mut parts = match &share.users {
         Writers::All => vec!["all users".to_owned()],
         Writers::Listed(names) if names.is_empty() => Vec::new(),
@@ -409,6 +415,21 @@ mod tests {
         check(kids, None, &[("ann", write), ("bob", read)], (certain, "all users, read-only: bob"));
         check("nfs = false\nread_only = true", None, &[("ann", read), ("bob", read)], ("no", "all users, read-only"));
         check("networks = []\nsmb = false", Some(0), all, ("nowhere", "no"));
+    }
+
+    #[test]
+    fn a_status_tells_readers_from_writers() {
+        let check = |options: &str, users: &[&str], readers: &[&str]| {
+            let (_, _, status) = told(options);
+            assert_eq!((status.users, status.read_only_users), (owned(users), owned(readers)), "{options}");
+        };
+        check("users = [\"ann\"]\nread_only_users = [\"bob\"]", &["ann", "bob"], &["bob"]);
+        check("users = \"all\"\nread_only_users = [\"bob\"]", &["bob"], &["bob"]);
+        check("users = [\"ann\"]\nread_only_users = [\"ann\"]", &["ann"], &[]);
+    }
+
+    fn owned(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! A user's own page: password, keys, tokens, links and sessions.
 
+use std::collections::BTreeMap;
+
 use askama::Template;
 use larder_api::endpoints::{
     ChangeUserKeys, GetAudit, GetLinks, GetOwners, GetShares, GetSnapshots, GetTokens, GetUserKeys, GetUsers,
     RevokeLink, RevokeToken, SetPassword,
 };
-use larder_api::{AuditQuery, Failure, OwnerKind, ShareStatus, UserKey, UserKeysChange, UserPassword};
+use larder_api::{AuditQuery, Failure, OwnerKind, ShareStatus, SnapshotStatus, UserKey, UserKeysChange, UserPassword};
 
 use super::passkey_question::PasskeyView;
 use super::password::proved_again;
@@ -106,29 +108,62 @@ async fn lately(visit: &Visit<'_>) -> Result<Vec<LatelyView>, Failure> {
 /// A share as it was, once for each of the last days that have a snapshot.
 pub struct PastView {
     pub share: String,
-    /// The day of the week, the moment, and the page.
-    pub points: Vec<(String, Moment, String)>,
+    /// The moment, and the page. One is shown for each day of UTC; the script shows one for each day of the browser's zone.
+    pub points: Vec<(PastDay, String)>,
+}
+
+#[derive(Clone)]
+pub struct PastDay {
+    pub weekday: String,
+    pub at: Moment,
+    pub snapshot: String,
+    /// The newest of a day of UTC.
+    pub is_shown: bool,
 }
 
 /// Days on the page; older ones are in the file view.
 const DAYS_SHOWN_MAX: usize = 14;
 const DAY_MS: u64 = 86_400_000;
+/// Days of other zones end within days of UTC: each of these parts has a snapshot on the page.
+const PART_MS: u64 = DAY_MS / 4;
 
-/// The file view decides what of it the user may read.
+/// The newest snapshot of each part of the last days, the newest first.
+fn days(snapshots: &[SnapshotStatus]) -> Vec<PastDay> {
+    let (mut all, mut days, mut last): (Vec<PastDay>, usize, Option<u64>) = (Vec::new(), 0, None);
+    for snapshot in snapshots.iter().rev() {
+        let ms = snapshot.created_ms;
+        let is_new_day = last.is_none_or(|last| last / DAY_MS != ms / DAY_MS);
+        if last.is_some_and(|last| last / PART_MS == ms / PART_MS) {
+            continue;
+        }
+        days += usize::from(is_new_day);
+        if days > DAYS_SHOWN_MAX {
+            break;
+        }
+        last = Some(ms);
+        let (at, snapshot) = (Moment::of_ms_unsigned(ms), snapshot.name.clone());
+        all.push(PastDay { weekday: weekday(ms), at, snapshot, is_shown: is_new_day });
+    }
+    all
+}
+
+/// The file view decides what of it the user may read. A volume of several shares is asked once.
 async fn past(visit: &Visit<'_>, shares: &[&ShareStatus]) -> Vec<PastView> {
     let mut all = Vec::new();
+    let mut known: BTreeMap<&str, Vec<PastDay>> = BTreeMap::new();
     for share in shares.iter().filter(|share| !share.volume.is_empty()) {
-        let Ok(status) = visit.about(GetSnapshots, &share.volume).await else { continue };
-        let one = [(*share).clone()];
-        let mut points: Vec<(u64, Moment, String)> = Vec::new();
-        for snapshot in status.snapshots.iter().rev() {
-            let is_new_day = points.last().is_none_or(|(day, _, _)| *day != snapshot.created_ms / DAY_MS);
-            let Some((_, href)) = as_it_was(visit, &one, &share.volume, &snapshot.name).pop() else { break };
-            if is_new_day && points.len() < DAYS_SHOWN_MAX {
-                points.push((snapshot.created_ms / DAY_MS, Moment::of_ms_unsigned(snapshot.created_ms), href));
-            }
+        if !known.contains_key(share.volume.as_str()) {
+            // A volume that is locked has no answer.
+            let status = visit.about(GetSnapshots, &share.volume).await;
+            known.insert(&share.volume, status.map(|status| days(&status.snapshots)).unwrap_or_default());
         }
-        let points: Vec<_> = points.into_iter().map(|(day, at, href)| (weekday(day * DAY_MS), at, href)).collect();
+        let one = [(*share).clone()];
+        let point = |day: &PastDay| {
+            let (_, href) = as_it_was(visit, &one, &share.volume, &day.snapshot).pop()?;
+            Some((day.clone(), href))
+        };
+        let days = known.get(share.volume.as_str()).into_iter().flatten();
+        let points: Vec<_> = days.filter_map(point).collect();
         if !points.is_empty() {
             all.push(PastView { share: share.name.clone(), points });
         }

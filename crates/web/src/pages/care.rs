@@ -10,10 +10,13 @@ use larder_api::{
     SnapshotSchedule, SnapshotScheduleSet, VolumeStatus,
 };
 
+use serde::{Deserialize, Serialize};
+
 use super::change::path_for;
 use super::keys;
 use super::pools::{Level, PoolView};
-use crate::form::encoded;
+use crate::edit::{Edit, stamp};
+use crate::form::{Form, encoded};
 use crate::note::Note;
 use crate::shell_words::on_page;
 use crate::text::{Moment, duration, percent, size};
@@ -145,6 +148,76 @@ fn jobs(pools: &[PoolStatus], volumes: &[VolumeStatus], replications: &[Replicat
     pools.iter().flat_map(jobs_of_pool).chain(sealing).chain(sending).collect()
 }
 
+/// The form of a volume's snapshots: a text for each count, empty for 0.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct KeepFields {
+    hourly: String,
+    daily: String,
+    weekly: String,
+    monthly: String,
+}
+
+impl KeepFields {
+    fn of(keep: SnapshotCounts) -> Self {
+        let text = |count: u32| if count == 0 { String::new() } else { count.to_string() };
+        Self {
+            hourly: text(keep.hourly),
+            daily: text(keep.daily),
+            weekly: text(keep.weekly),
+            monthly: text(keep.monthly),
+        }
+    }
+
+    fn typed(form: &Form) -> Self {
+        let text = |field| Some(form.text(field)).filter(|text| *text != "0").unwrap_or_default().to_owned();
+        Self { hourly: text("hourly"), daily: text("daily"), weekly: text("weekly"), monthly: text("monthly") }
+    }
+
+    fn fields(&self) -> [(&'static str, &str); 4] {
+        [("hourly", &self.hourly), ("daily", &self.daily), ("weekly", &self.weekly), ("monthly", &self.monthly)]
+    }
+
+    fn counts(&self) -> Result<SnapshotCounts, Failure> {
+        Ok(SnapshotCounts {
+            hourly: count(&self.hourly)?,
+            daily: count(&self.daily)?,
+            weekly: count(&self.weekly)?,
+            monthly: count(&self.monthly)?,
+        })
+    }
+}
+
+/// How often a pool is scrubbed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct ScrubFields {
+    schedule: String,
+}
+
+/// A form about one volume or pool.
+struct ScheduleForm<T> {
+    name: String,
+    fields: T,
+    /// The state that `fields` are about (`edit.only_changes_sent`).
+    shown: String,
+    /// The form was refused and waits for another answer.
+    is_refused: bool,
+}
+
+impl<T: Serialize> ScheduleForm<T> {
+    fn of(name: String, now: T, refused: &mut Option<(String, T)>) -> Self {
+        let shown = stamp(&now);
+        let refused = refused.take_if(|(of, _)| *of == name).map(|(_, fields)| fields);
+        Self { name, shown, is_refused: refused.is_some(), fields: refused.unwrap_or(now) }
+    }
+}
+
+/// Entries of forms that were refused.
+#[derive(Default)]
+struct Refused {
+    keep: Option<(String, KeepFields)>,
+    scrub: Option<(String, ScrubFields)>,
+}
+
 #[derive(Template)]
 #[template(path = "care.html")]
 struct CarePage {
@@ -155,6 +228,8 @@ struct CarePage {
     unread: Vec<String>,
     schedules: Vec<ScheduleView>,
     scrubs: Vec<ScrubSchedule>,
+    keep_forms: Vec<ScheduleForm<KeepFields>>,
+    scrub_forms: Vec<ScheduleForm<ScrubFields>>,
     replications: Vec<ReplicationView>,
     version: String,
     pid: u32,
@@ -164,6 +239,17 @@ struct CarePage {
 }
 
 pub async fn page(visit: &Visit<'_>) -> Answer {
+    show(&care_page(visit, Refused::default()).await?)
+}
+
+fn kept(schedules: &[SnapshotSchedule], volume: &str) -> KeepFields {
+    let found = schedules
+        .iter()
+        .find(|one| volume.strip_prefix(&one.pool).and_then(|rest| rest.strip_prefix('/')) == Some(&one.volume));
+    found.map_or_else(KeepFields::default, |one| KeepFields::of(one.keep))
+}
+
+async fn care_page(visit: &Visit<'_>, mut refused: Refused) -> Result<CarePage, Failure> {
     let info = visit.ask(GetInfo).await?;
     let (mut events, mut unread) = (Vec::new(), Vec::new());
     for pool in &info.pools {
@@ -186,14 +272,24 @@ pub async fn page(visit: &Visit<'_>) -> Answer {
     let schedules = visit.ask(GetSnapshotSchedules).await?;
     let replications = visit.ask(GetReplications).await?;
     let (pools, volumes) = (visit.ask(GetPoolsKnown).await?, visit.ask(GetVolumes).await?);
-    show(&CarePage {
+    let scrubs = visit.ask(GetScrubSchedules).await?;
+    let names: Vec<String> = volumes.iter().map(|volume| format!("{}/{}", volume.pool, volume.name)).collect();
+    let keep_form = |name: &String| ScheduleForm::of(name.clone(), kept(&schedules, name), &mut refused.keep);
+    let keep_forms = names.iter().map(keep_form).collect();
+    let scrub_form = |one: &ScrubSchedule| {
+        let now = ScrubFields { schedule: one.schedule.clone() };
+        ScheduleForm::of(one.pool.clone(), now, &mut refused.scrub)
+    };
+    Ok(CarePage {
         frame: visit.frame("care", "Care"),
         jobs: jobs(&pools, &volumes, &replications.replications),
-        volumes: volumes.iter().map(|volume| format!("{}/{}", volume.pool, volume.name)).collect(),
+        volumes: names,
+        keep_forms,
+        scrub_forms: scrubs.iter().map(scrub_form).collect(),
         events,
         unread,
         schedules: schedules.iter().map(ScheduleView::of).collect(),
-        scrubs: visit.ask(GetScrubSchedules).await?,
+        scrubs,
         replications: replications.replications.iter().map(ReplicationView::of).collect(),
         version: info.version,
         pid: info.pid,
@@ -204,42 +300,72 @@ pub async fn page(visit: &Visit<'_>) -> Answer {
 }
 
 /// A count of snapshots; an empty field is none.
-fn count(visit: &Visit<'_>, field: &str) -> Result<u32, Failure> {
-    let text = visit.form.text(field);
+fn count(text: &str) -> Result<u32, Failure> {
     let wrong = |_| Failure::invalid(format!("'{text}' is not a number of snapshots"));
     if text.is_empty() { Ok(0) } else { text.parse().map_err(wrong) }
 }
 
 /// All counts 0: none is taken any more.
 pub async fn schedule_snapshots(visit: &Visit<'_>) -> Answer {
-    let change = async {
+    let read = async {
         let volume = visit.required("volume", "the volume")?;
-        let keep = SnapshotCounts {
-            hourly: count(visit, "hourly")?,
-            daily: count(visit, "daily")?,
-            weekly: count(visit, "weekly")?,
-            monthly: count(visit, "monthly")?,
-        };
-        let keep = Some(keep).filter(|keep| *keep != SnapshotCounts::default());
+        let now = kept(&visit.ask(GetSnapshotSchedules).await?, &volume);
+        Ok((Edit::of(&visit.form, KeepFields::typed(&visit.form), now)?, volume))
+    };
+    let (edit, volume) = match read.await {
+        Ok(read) => read,
+        Err(failure) => return visit.back(Local::of("/care"), Err(failure)),
+    };
+    let change = async {
+        edit.check(&format!("the schedule of {volume}"))?;
+        let keep = Some(edit.merged().counts()?).filter(|keep| *keep != SnapshotCounts::default());
         let done = match keep {
             Some(keep) => format!("Of {volume} are kept: {}.", counts(keep)),
             None => format!("No snapshots of {volume} are taken by themselves any more. Those that are there stay."),
         };
-        visit.call(SetSnapshotSchedule, (), &SnapshotScheduleSet { volume, keep }).await?;
-        Ok(Note::done(done))
+        visit.call(SetSnapshotSchedule, (), &SnapshotScheduleSet { volume: volume.clone(), keep }).await?;
+        Ok::<_, Failure>(Note::done(done))
     };
-    visit.back(Local::of("/care"), change.await)
+    match change.await {
+        Ok(note) => visit.back(Local::of("/care"), Ok(note)),
+        Err(failure) => {
+            refused(visit, failure, Refused { keep: Some((volume, edit.merged())), ..Refused::default() }).await
+        }
+    }
+}
+
+async fn refused(visit: &Visit<'_>, failure: Failure, entries: Refused) -> Answer {
+    let mut page = care_page(visit, entries).await?;
+    page.frame.note = Some(Note::from(failure));
+    show(&page)
 }
 
 pub async fn schedule_scrubs(visit: &Visit<'_>) -> Answer {
-    let change = async {
+    let read = async {
         let pool = visit.required("pool", "the pool")?;
-        let schedule = visit.required("schedule", "the schedule")?;
-        let done = format!("Scrubs of {pool}: {schedule}.");
-        visit.call(SetScrubSchedule, (), &ScrubSchedule { pool, schedule }).await?;
-        Ok(Note::done(done))
+        let typed = ScrubFields { schedule: visit.required("schedule", "the schedule")? };
+        let schedules = visit.ask(GetScrubSchedules).await?;
+        let now = schedules.into_iter().find(|one| one.pool == pool);
+        let now = now.ok_or_else(|| Failure::not_found(format!("there is no pool {pool}")))?;
+        Ok((Edit::of(&visit.form, typed, ScrubFields { schedule: now.schedule })?, pool))
     };
-    visit.back(Local::of("/care"), change.await)
+    let (edit, pool) = match read.await {
+        Ok(read) => read,
+        Err(failure) => return visit.back(Local::of("/care"), Err(failure)),
+    };
+    let change = async {
+        edit.check(&format!("the schedule of scrubs of {pool}"))?;
+        let schedule = edit.merged().schedule;
+        let done = format!("Scrubs of {pool}: {schedule}.");
+        visit.call(SetScrubSchedule, (), &ScrubSchedule { pool: pool.clone(), schedule }).await?;
+        Ok::<_, Failure>(Note::done(done))
+    };
+    match change.await {
+        Ok(note) => visit.back(Local::of("/care"), Ok(note)),
+        Err(failure) => {
+            refused(visit, failure, Refused { scrub: Some((pool, edit.merged())), ..Refused::default() }).await
+        }
+    }
 }
 
 #[derive(Template)]

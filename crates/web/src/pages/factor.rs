@@ -6,6 +6,7 @@ use larder_api::{Failure, FailureKind};
 
 use super::passkey_question;
 use super::password::proved_again;
+use crate::edit;
 use crate::factor::{PENDING_FOR, Shown, Tried};
 use crate::login::Standing;
 use crate::note::Note;
@@ -170,6 +171,10 @@ pub async fn demand(visit: &Visit<'_>) -> Answer {
     let change = async {
         let is_demanded = visit.form.is_checked("demanded");
         let factors = &visit.server.factors;
+        // `edit.only_changes_sent`
+        if is_demanded == edit::shown::<bool>(&visit.form)? {
+            return Ok(Note::done("Nothing was changed."));
+        }
         if is_demanded && !factors.has(visit.user()) {
             let failure = Failure::invalid("nothing was changed: you have no second factor yourself");
             return Err(failure.action("Set up your own first, on the page of your account"));

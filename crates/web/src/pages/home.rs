@@ -48,6 +48,11 @@ struct Overview {
     room: String,
     concerns: Vec<Concern>,
     pools: Vec<PoolView>,
+    doors: Vec<Door>,
+    shares: Vec<String>,
+    version: String,
+    uptime: String,
+    memory: String,
     /// Absent until a stream brings it: a look takes a second, which no page waits for.
     connections: Option<String>,
 }
@@ -62,11 +67,6 @@ pub struct Door {
 struct HomePage {
     frame: Frame,
     overview: String,
-    doors: Vec<Door>,
-    shares: Vec<String>,
-    version: String,
-    uptime: String,
-    memory: String,
 }
 
 pub async fn page(visit: &Visit<'_>) -> Answer {
@@ -79,12 +79,7 @@ pub async fn page(visit: &Visit<'_>) -> Answer {
     let others = concerns(&shares, &schedules, &replications.replications, &alerts);
     show(&HomePage {
         frame: visit.frame("home", "Home"),
-        overview: rendered(&overview(&pools, others, None))?,
-        doors: doors(&info),
-        shares: shares.iter().filter(|share| share.fault.is_none()).map(|share| share.name.clone()).collect(),
-        version: info.version,
-        uptime: duration(info.uptime_secs),
-        memory: size(info.memory_bytes),
+        overview: rendered(&overview(&pools, others, (info, &shares), None))?,
     })
 }
 
@@ -97,7 +92,7 @@ pub async fn live(visit: &Visit<'_>) -> Answer {
     live::stream(visit, HomeWatch { shares, schedules, replications, alerts })
 }
 
-/// Draws pools and connections anew as they change (`live.wakes_nothing`).
+/// Draws pools, connections and the time since the start anew as they change (`live.wakes_nothing`).
 struct HomeWatch {
     shares: Vec<ShareStatus>,
     schedules: Vec<SnapshotSchedule>,
@@ -111,8 +106,9 @@ impl Watch for HomeWatch {
             let top = connections::look(server).await?;
             let pools = ask::call(&*server.ask, None, GetPoolsKnown, (), None).await?;
             let others = concerns(&self.shares, &self.schedules, &self.replications, &self.alerts);
+            let info = ask::call(&*server.ask, None, GetInfo, (), None).await?;
             let connections = rendered(&Connections::of(&top))?;
-            let fragment = rendered(&overview(&pools, others, Some(connections)))?;
+            let fragment = rendered(&overview(&pools, others, (info, &self.shares), Some(connections)))?;
             Ok(Look { fragment, again: pools::again(&pools).min(connections::again(&top)) })
         })
     }
@@ -186,7 +182,12 @@ fn concerns(
     all
 }
 
-fn overview(pools: &[PoolStatus], others: Vec<Concern>, connections: Option<String>) -> Overview {
+fn overview(
+    pools: &[PoolStatus],
+    others: Vec<Concern>,
+    (info, shares): (DaemonInfo, &[ShareStatus]),
+    connections: Option<String>,
+) -> Overview {
     let views: Vec<PoolView> = pools.iter().map(PoolView::of).collect();
     let of_pools = views.iter().filter(|pool| pool.level > Level::Fine).map(|pool| Concern {
         level: pool.level,
@@ -220,5 +221,17 @@ fn overview(pools: &[PoolStatus], others: Vec<Concern>, connections: Option<Stri
             format!("{} of {} used, {part} %.", size(used), size(total))
         }
     };
-    Overview { level, headline, room, concerns, pools: views, connections }
+    Overview {
+        level,
+        headline,
+        room,
+        concerns,
+        pools: views,
+        doors: doors(&info),
+        shares: shares.iter().filter(|share| share.fault.is_none()).map(|share| share.name.clone()).collect(),
+        uptime: duration(info.uptime_secs),
+        memory: size(info.memory_bytes),
+        version: info.version,
+        connections,
+    }
 }

@@ -11,7 +11,7 @@ use crate::login::Refusal;
 use crate::note::Note;
 use crate::session::secret;
 use crate::text::duration;
-use crate::visit::{Answer, Frame, Local, Outcome, Visit, rendered};
+use crate::visit::{Answer, Frame, Local, Outcome, UNSENT_FIELD, Visit, rendered};
 
 /// Digits of a token.
 const TOKEN_DIGITS: usize = 64;
@@ -42,7 +42,10 @@ pub async fn form(visit: &Visit<'_>) -> Answer {
         let owes = visit.server.factors.owes(visit.user());
         return Ok(Outcome::Go(if owes { Local::of("/me") } else { next }));
     }
-    again(visit, StatusCode::OK, next, "", None)
+    let unsent = visit.query.is_checked(UNSENT_FIELD).then(|| {
+        Note::fault("Your session had ended before the form was sent: nothing was done. Log in, then send it again.")
+    });
+    again(visit, StatusCode::OK, next, "", unsent)
 }
 
 pub async fn enter(visit: &Visit<'_>) -> Answer {

@@ -1,5 +1,7 @@
 //! Users and groups, and what lets them in without a password: tokens and links.
 
+use std::collections::BTreeMap;
+
 use askama::Template;
 use larder_api::endpoints::{
     AddGroup, AddUser, ChangeGroup, GetGroups, GetLinks, GetTokens, GetUsers, RemoveGroup, RemoveUser, RevokeLink,
@@ -10,6 +12,7 @@ use larder_api::{
 };
 
 use super::tokens::{self, LinkView, TokenView};
+use crate::edit::{self, stamp};
 use crate::factor::Factors;
 use crate::note::Note;
 use crate::visit::{Answer, Frame, Local, Visit, page as show};
@@ -62,9 +65,28 @@ struct PeoplePage {
     is_demanded: bool,
     /// Users with a second factor.
     guarded: Vec<String>,
+    /// The roles that the form was made with (`edit.only_changes_sent`).
+    roles_shown: String,
+    /// Name and role of a user who could not be made: the form keeps them.
+    refused: Option<(String, String)>,
+}
+
+impl PeoplePage {
+    fn refused_role(&self) -> &str {
+        self.refused.as_ref().map_or("", |(_, role)| role)
+    }
+}
+
+/// The role of each user.
+fn roles(users: &[UserStatus]) -> BTreeMap<String, UserRole> {
+    users.iter().map(|user| (user.name.clone(), user.role)).collect()
 }
 
 pub async fn page(visit: &Visit<'_>) -> Answer {
+    show(&people_page(visit).await?)
+}
+
+async fn people_page(visit: &Visit<'_>) -> Result<PeoplePage, Failure> {
     let users = visit.ask(GetUsers).await?;
     let groups = visit.ask(GetGroups).await?.into_iter().map(|group| GroupView {
         name: group.name,
@@ -75,9 +97,11 @@ pub async fn page(visit: &Visit<'_>) -> Answer {
     let tokens = visit.ask(GetTokens).await?;
     let links = visit.ask(GetLinks).await?;
     let factors = &visit.server.factors;
-    show(&PeoplePage {
+    Ok(PeoplePage {
         frame: visit.frame("people", "People"),
+        refused: None,
         is_demanded: factors.is_demanded(),
+        roles_shown: stamp(&roles(&users)),
         guarded: users.iter().filter(|user| factors.has(&user.name)).map(|user| user.name.clone()).collect(),
         users: users.iter().map(|user| UserView::of(user, factors, visit.server.issuer.is_some())).collect(),
         groups: groups.collect(),
@@ -110,9 +134,17 @@ pub async fn add_user(visit: &Visit<'_>) -> Answer {
         let request =
             UserAdd { name, uid: None, gid: None, groups: Vec::new(), role, password: password(visit)?, force: false };
         let added = visit.call(AddUser, (), &request).await?;
-        Ok(Note::done(format!("The user {} is there.", added.user.name)).with(added.notes))
+        Ok::<_, Failure>(Note::done(format!("The user {} is there.", added.user.name)).with(added.notes))
     };
-    back(visit, change.await)
+    match change.await {
+        Ok(note) => back(visit, Ok(note)),
+        Err(failure) => {
+            let mut page = people_page(visit).await?;
+            page.frame.note = Some(Note::from(failure));
+            page.refused = Some((visit.form.text("name").to_owned(), visit.form.text("role").to_owned()));
+            show(&page)
+        }
+    }
 }
 
 /// The role that a form names.
@@ -128,6 +160,14 @@ pub async fn set_role(visit: &Visit<'_>) -> Answer {
             let failure =
                 Failure::invalid("nobody takes the own ownership away here: the box would be without an owner");
             return Err(failure.action("make somebody else owner, who can do it"));
+        }
+        let now = roles(&visit.ask(GetUsers).await?);
+        let shown: BTreeMap<String, UserRole> = edit::shown(&visit.form)?;
+        let now = now.get(&name);
+        if now != shown.get(&name) && now != Some(&role) {
+            let word = now.map_or("gone", |role| role.word());
+            let failure = edit::changed_meanwhile(&format!("the role of {name}"));
+            return Err(failure.action(format!("{name} is {word} now. Set the role again if you still mean it")));
         }
         let user = visit.call(SetUser, &name, &UserChange { role: Some(role) }).await?;
         Ok(Note::done(format!("{} is {} now.", user.name, user.role.word())))

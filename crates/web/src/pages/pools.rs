@@ -1,5 +1,7 @@
 //! Pools as pages show them.
 
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -79,13 +81,13 @@ fn offer(pool: &str, disk: &DiskStatus) -> Option<(&'static str, String)> {
 }
 
 impl DiskView {
-    fn of(pool: &str, disk: &DiskStatus) -> Self {
+    fn of(pool: &str, disk: &DiskStatus, label: &str) -> Self {
         let path = disk.path.display().to_string();
         let errors = [disk.read_errors, disk.write_errors, disk.checksum_errors];
         let errors_all = errors.iter().fold(0u64, |sum, one| sum.saturating_add(*one));
         let level = Level::of_state(&disk.state).max(if errors_all > 0 { Level::Warn } else { Level::Fine });
         Self {
-            label: disk.path.file_name().map_or_else(|| path.clone(), |name| name.to_string_lossy().into_owned()),
+            label: label.to_owned(),
             path,
             state: disk.state.clone(),
             level,
@@ -200,7 +202,10 @@ fn damage(damage: &Damage) -> Vec<String> {
 
 impl PoolView {
     pub fn of(pool: &PoolStatus) -> Self {
-        let disks: Vec<DiskView> = pool.disks.iter().map(|disk| DiskView::of(&pool.name, disk)).collect();
+        let paths: Vec<&Path> = pool.disks.iter().map(|disk| disk.path.as_path()).collect();
+        let labels = labels(&paths);
+        let view = |(disk, label): (&DiskStatus, &String)| DiskView::of(&pool.name, disk, label);
+        let disks: Vec<DiskView> = pool.disks.iter().zip(&labels).map(view).collect();
         Self {
             name: pool.name.clone(),
             layout: pool.layout.clone(),
@@ -258,6 +263,32 @@ pub fn is_busy(pools: &[PoolStatus]) -> bool {
 const BUSY: Duration = Duration::from_secs(2);
 const CALM: Duration = Duration::from_secs(30);
 
+/// Short names that tell paths apart: the last part of each, or else all parts but those that all begin or end with.
+fn labels(paths: &[&Path]) -> Vec<String> {
+    let parts: Vec<Vec<String>> = paths.iter().map(|path| parts(path)).collect();
+    let last: Vec<String> = parts.iter().filter_map(|parts| parts.last().cloned()).collect();
+    let are_apart = |names: &[String]| {
+        names.len() == paths.len()
+            && names.iter().all(|name| !name.is_empty())
+            && names.iter().collect::<BTreeSet<_>>().len() == names.len()
+    };
+    if are_apart(&last) {
+        return last;
+    }
+    let shortest = parts.iter().map(Vec::len).min().unwrap_or(0);
+    let all_have =
+        |part: &dyn Fn(&Vec<String>) -> Option<String>| parts.windows(2).all(|two| part(&two[0]) == part(&two[1]));
+    let head = (0..shortest).take_while(|at| all_have(&|parts| parts.get(*at).cloned())).count();
+    let tail = (0..shortest).take_while(|at| all_have(&|parts| parts.iter().rev().nth(*at).cloned())).count();
+    let middle = |parts: &Vec<String>| parts.get(head..parts.len().saturating_sub(tail)).unwrap_or_default().join("/");
+    let middles: Vec<String> = parts.iter().map(middle).collect();
+    if are_apart(&middles) { middles } else { paths.iter().map(|path| path.display().to_string()).collect() }
+}
+
+fn parts(path: &Path) -> Vec<String> {
+    path.components().map(|part| part.as_os_str().to_string_lossy().into_owned()).collect()
+}
+
 /// When to look again.
 pub fn again(pools: &[PoolStatus]) -> Duration {
     if is_busy(pools) { BUSY } else { CALM }
@@ -284,5 +315,25 @@ impl PoolWatch {
 impl Watch for PoolWatch {
     fn look<'a>(&'a mut self, server: &'a Arc<Server>) -> BoxFuture<'a, Result<Look, Failure>> {
         Box::pin(PoolWatch::look(self, server))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_tell_disks_apart() {
+        let check = |paths: &[&str], want: &[&str]| {
+            let paths: Vec<&Path> = paths.iter().map(Path::new).collect();
+            assert_eq!(labels(&paths), want);
+        };
+        check(&["/mnt/a", "/mnt/b"], &["a", "b"]);
+        check(&["/mnt/disk1/larder"], &["larder"]);
+        check(&["/mnt/disk1/larder", "/mnt/disk2/larder"], &["disk1", "disk2"]);
+        check(&["/mnt/x/larder", "/srv/x/larder"], &["mnt", "srv"]);
+        check(&["/mnt/x/larder", "/mnt/y/larder", "/mnt/y/other"], &["x/larder", "y/larder", "y/other"]);
+        check(&["/mnt/larder/a", "/mnt/a"], &["/mnt/larder/a", "/mnt/a"]);
+        check(&[], &[]);
     }
 }

@@ -9,13 +9,15 @@ use larder_api::endpoints::{
 };
 use larder_api::{
     CloneRequest, DiffEntry, DiffRequest, Failure, OwnerKind, OwnerUse, ShareStatus, SnapshotStatus, SnapshotsRequest,
-    TakeAway, VolumeChange,
+    TakeAway, VolumeChange, VolumeStatus,
 };
+use serde::{Deserialize, Serialize};
 
 use super::keys::KeysView;
 use super::storage::{size_of, traits};
 use crate::base::BASE;
-use crate::form::encoded;
+use crate::edit::{Edit, stamp};
+use crate::form::{Form, encoded};
 use crate::note::Note;
 use crate::text::{Moment, grouped, size};
 use crate::visit::{Answer, Frame, Local, Visit, page as show};
@@ -72,6 +74,30 @@ impl OwnerView {
     }
 }
 
+/// The fields of the form that changes properties, as text.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct PropertyFields {
+    /// Empty: none.
+    quota: String,
+    compression: String,
+    sync: String,
+}
+
+impl PropertyFields {
+    fn of(volume: &VolumeStatus) -> Self {
+        Self {
+            quota: volume.quota_bytes.map(|bytes| bytes.to_string()).unwrap_or_default(),
+            compression: volume.compression.clone(),
+            sync: volume.sync.clone(),
+        }
+    }
+
+    fn typed(form: &Form) -> Self {
+        let text = |field| form.text(field).to_owned();
+        Self { quota: text("quota"), compression: text("compression"), sync: text("sync") }
+    }
+}
+
 #[derive(Template)]
 #[template(path = "volume.html")]
 struct VolumePage {
@@ -81,9 +107,13 @@ struct VolumePage {
     stored: String,
     available: String,
     quota: String,
-    quota_typed: String,
     compression: String,
     sync: String,
+    form: PropertyFields,
+    /// The state that `form` is about (`edit.only_changes_sent`).
+    shown: String,
+    /// The form was refused and waits for another answer.
+    is_refused: bool,
     traits: Vec<String>,
     owners: Vec<OwnerView>,
     keys: KeysView,
@@ -100,10 +130,20 @@ struct VolumePage {
 }
 
 pub async fn page(visit: &Visit<'_>) -> Answer {
-    let name = visit.query.text("name").to_owned();
+    show(&volume_page(visit, visit.query.text("name"), None).await?)
+}
+
+async fn volume_of(visit: &Visit<'_>, name: &str) -> Result<VolumeStatus, Failure> {
     let all = visit.ask(GetVolumes).await?;
-    let volume = all.iter().find(|volume| format!("{}/{}", volume.pool, volume.name) == name);
-    let volume = volume.ok_or_else(|| Failure::not_found(format!("there is no volume {name}")))?;
+    let volume = all.into_iter().find(|volume| format!("{}/{}", volume.pool, volume.name) == name);
+    volume.ok_or_else(|| Failure::not_found(format!("there is no volume {name}")))
+}
+
+/// The page of a volume, with the entries of a form that was refused.
+async fn volume_page(visit: &Visit<'_>, name: &str, refused: Option<PropertyFields>) -> Result<VolumePage, Failure> {
+    let name = name.to_owned();
+    let volume = &volume_of(visit, &name).await?;
+    let now = PropertyFields::of(volume);
     // A locked volume, and a replica, has properties and not all else.
     let owners = visit.about(GetOwners, &name).await.unwrap_or_default();
     let (snapshots, fault) = match visit.about(GetSnapshots, &name).await {
@@ -115,26 +155,28 @@ pub async fn page(visit: &Visit<'_>) -> Answer {
     let older = skipped.saturating_add(SNAPSHOTS_SHOWN_MAX);
     let or_dash = |bytes: Option<u64>| bytes.map_or_else(|| "\u{2013}".to_owned(), size);
     let keys = KeysView::of(visit, &name, volume).await;
-    show(&VolumePage {
+    Ok(VolumePage {
         frame: visit.frame("storage", name.clone()),
-        name,
+        shown: stamp(&now),
+        is_refused: refused.is_some(),
+        form: refused.unwrap_or(now),
         keys,
         used: or_dash(volume.used_bytes),
         stored: or_dash(volume.stored_bytes),
         available: or_dash(volume.available_bytes),
         quota: volume.quota_bytes.map_or_else(|| "none".to_owned(), size),
-        quota_typed: volume.quota_bytes.map(|bytes| bytes.to_string()).unwrap_or_default(),
         compression: volume.compression.clone(),
         sync: volume.sync.clone(),
         traits: traits(volume),
         owners: owners.iter().map(OwnerView::of).collect(),
-        snapshots: shown.map(|snapshot| SnapshotView::of(visit.query.text("name"), snapshot)).collect(),
+        snapshots: shown.map(|snapshot| SnapshotView::of(&name, snapshot)).collect(),
         snapshot_count: snapshots.len(),
         marks: marks(&snapshots, visit.server.clock.now().secs),
         first: snapshots.first().map(|first| Moment::of_ms_unsigned(first.created_ms)),
-        older_name: encoded(visit.query.text("name")),
+        older_name: encoded(&name),
         older: (older < snapshots.len()).then_some(older),
         fault,
+        name,
     })
 }
 
@@ -236,19 +278,40 @@ async fn change(visit: &Visit<'_>, request: SnapshotsRequest, done: impl Into<St
 }
 
 pub async fn set(visit: &Visit<'_>) -> Answer {
-    let outcome = async {
+    let read = async {
         let volume = visit.required("volume", "the volume")?;
+        let now = PropertyFields::of(&volume_of(visit, &volume).await?);
+        Ok((Edit::of(&visit.form, PropertyFields::typed(&visit.form), now)?, volume))
+    };
+    let (edit, volume) = match read.await {
+        Ok(read) => read,
+        Err(failure) => return visit.back(here(visit), Err(failure)),
+    };
+    let change = async {
+        edit.check(&format!("the volume {volume}"))?;
+        let filled = |text: &String| !text.is_empty();
+        let quota = edit.changed(|form| form.quota.clone());
         let request = VolumeChange {
             // An empty field takes the quota away.
-            quota_bytes: Some(size_of(visit.form.text("quota"))?.unwrap_or(0)),
-            compression: visit.form.filled("compression"),
-            sync: visit.form.filled("sync"),
+            quota_bytes: quota.map(|text| size_of(&text)).transpose()?.map(|bytes| bytes.unwrap_or(0)),
+            compression: edit.changed(|form| form.compression.clone()).filter(filled),
+            sync: edit.changed(|form| form.sync.clone()).filter(filled),
             ..VolumeChange::default()
         };
+        if request == VolumeChange::default() {
+            return Ok::<_, Failure>(Note::done("Nothing was changed."));
+        }
         visit.call(SetVolume, &volume, &request).await?;
         Ok(Note::done("The properties are set."))
     };
-    visit.back(here(visit), outcome.await)
+    match change.await {
+        Ok(note) => visit.back(here(visit), Ok(note)),
+        Err(failure) => {
+            let mut page = volume_page(visit, &volume, Some(edit.merged())).await?;
+            page.frame.note = Some(Note::from(failure));
+            show(&page)
+        }
+    }
 }
 
 pub async fn set_owner_quota(visit: &Visit<'_>) -> Answer {
