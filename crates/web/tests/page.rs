@@ -1742,10 +1742,11 @@ async fn a_pool_on_other_disks_is_shown_before_it_is_opened() {
     let trial = Trial::new();
     let mut found = found();
     let old = |missing: usize| {
-        json!({"name": "old", "layout": "mirror", "folders": ["/mnt/x/larder"], "missing": missing,
+        json!({"name": "old", "id": "p2", "layout": "mirror", "folders": ["/mnt/x/larder"], "missing": missing,
         "is_importable": true})
     };
-    found["pools"] = json!([old(1), {"name": "tank", "layout": "mirror", "folders": ["/mnt/a"], "missing": 0, "is_importable": true}]);
+    found["pools"] = json!([old(1), {"name": "tank", "id": "p1", "layout": "raidz1", "folders": ["/media/a"], "missing": 0, "is_importable": true},
+        {"name": "closed", "id": "p3", "layout": "mirror", "folders": ["/mnt/a"], "missing": 0, "is_importable": true}]);
     trial.daemon.set("GET /v1/disks", found);
     trial.daemon.set("GET /v1/pools/known", json!([pool("ONLINE", &[disk("a", "ONLINE", 0)])]));
     trial.daemon.set("POST /v1/pools/import", pool("ONLINE", &[disk("x", "ONLINE", 0)]));
@@ -1755,6 +1756,7 @@ async fn a_pool_on_other_disks_is_shown_before_it_is_opened() {
         page.contains("These disks hold a larder: old")
             && page.contains("1 disk is missing")
             && !page.contains("larder: tank")
+            && !page.contains("larder: closed")
     );
     for (typed, folder) in [("x", "/mnt/x/larder"), ("old", "/etc")] {
         trial.post(&owner, "/storage/import", &[("pool", "old"), ("folder", folder), ("typed", typed)]).await;
@@ -1819,7 +1821,7 @@ async fn no_name_brings_markup_into_a_page() {
         *evil_found.pointer_mut(pointer).unwrap() = json!(EVIL);
     }
     evil_found["pools"] =
-        json!([{"name": EVIL, "layout": EVIL, "folders": [EVIL], "missing": 1, "is_importable": true}]);
+        json!([{"name": EVIL, "id": EVIL, "layout": EVIL, "folders": [EVIL], "missing": 1, "is_importable": true}]);
     d.set("GET /v1/disks", evil_found);
     let mut evil_snapshot = snapshot(EVIL, 1_700_000_000_000);
     evil_snapshot["holds"] = json!([{"reason": EVIL}]);
@@ -2027,8 +2029,7 @@ async fn forms_and_routes_meet() {
     let sent = json!({"volume": "tank/files", "to": "far:tank/copy", "sent_bytes": 0, "late": false});
     trial.daemon.set("GET /v1/replications", json!({"replications": [sent]}));
     let mut disks = found();
-    disks["pools"] =
-        json!([{"name": "old", "layout": "mirror", "folders": ["/mnt/x"], "missing": 1, "is_importable": true}]);
+    disks["pools"] = json!([{"name": "old", "id": "p2", "layout": "mirror", "folders": ["/mnt/x"], "missing": 1, "is_importable": true}]);
     trial.daemon.set("GET /v1/disks", disks);
     trial.log_in("owner").await;
     let owner = trial.log_in("owner").await;
