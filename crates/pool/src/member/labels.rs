@@ -101,6 +101,7 @@ impl Members {
                 label.settled = label.generation;
             }
             if is_done && !is_announcing {
+                self.remember(&label);
                 break;
             }
             if !is_done {

@@ -10,19 +10,19 @@ use parking_lot::Mutex;
 use uuid::Uuid;
 
 use crate::testing::{Bench, noise};
-use crate::{Change, DiskState, LastLives, Layout, OpenOptions, Pool, PoolError, PoolState};
+use crate::{Change, DiskState, LastLife, LastLives, Layout, OpenOptions, Pool, PoolError, PoolState};
 
 /// The memory of a machine.
 #[derive(Debug, Default)]
-struct Memory(Mutex<BTreeMap<Uuid, u64>>);
+struct Memory(Mutex<BTreeMap<Uuid, LastLife>>);
 
 impl LastLives for Memory {
-    fn last(&self, pool: Uuid) -> Option<u64> {
+    fn last(&self, pool: Uuid) -> Option<LastLife> {
         self.0.lock().get(&pool).copied()
     }
 
-    fn remember(&self, pool: Uuid, _: &str, mark: u64) {
-        self.0.lock().insert(pool, mark);
+    fn remember(&self, pool: Uuid, _: &str, life: LastLife) {
+        self.0.lock().insert(pool, life);
     }
 }
 
@@ -350,6 +350,41 @@ async fn fewer_disks_need_a_yes_unless_this_machine_ran_the_pool_last() {
     only(&bench, &[0]);
     let error = Pool::open(remembers()).await.unwrap_err();
     assert!(!matches!(error, PoolError::Refused { .. }), "{error}");
+}
+
+/// `diverged.fewer_disks_asked`
+#[tokio::test(flavor = "multi_thread")]
+async fn an_old_image_is_not_opened_alone_by_the_machine_that_wrote_newer_labels() {
+    let bench = Bench::new(2);
+    pool_of(&bench, Layout::Mirror2).await;
+    let memory = Arc::new(Memory::default());
+    let remembers = || OpenOptions { last_lives: Some(memory.clone()), degraded: false, ..bench.open_options() };
+    Pool::open(remembers()).await.unwrap().close().await.unwrap();
+    let image = bench.dir.path().join("image");
+    crate::tests::rolled_back::copy(&bench.disks[1], &image);
+    only(&bench, &[1]);
+    // Everything that this machine ever answered is there: nobody is asked. It is undone again.
+    Pool::open(remembers()).await.unwrap().close().await.unwrap();
+    only(&bench, &[0, 1]);
+    let pool = Pool::open(remembers()).await.unwrap();
+    pool.repaired().await;
+    pool.close().await.unwrap();
+    crate::tests::remove_folder(&image);
+    crate::tests::rolled_back::copy(&bench.disks[1], &image);
+    let pool = Pool::open(remembers()).await.unwrap();
+    write(&pool, "a", 20).await;
+    pool.close().await.unwrap();
+    only(&bench, &[1]);
+    crate::tests::remove_folder(&bench.disks[1]);
+    std::fs::rename(&image, &bench.disks[1]).unwrap();
+    let error = Pool::open(remembers()).await.unwrap_err();
+    assert!(error.to_string().contains("older than the pool as this machine last ran it"), "{error}");
+    only(&bench, &[0, 1]);
+    let pool = Pool::open(remembers()).await.unwrap();
+    pool.repaired().await;
+    assert_eq!(pool.status().state, PoolState::Online, "{:?}", pool.status());
+    verify(&pool, "a", 20, &["b"]).await;
+    pool.close().await.unwrap();
 }
 
 /// Where those that are here are more than those that are away, nobody is asked.
