@@ -232,6 +232,17 @@ impl Daemon {
     /// Opens the pools of the configuration. Those that fail are remembered
     /// (`daemon.faults_are_named`); it is an error if all do.
     pub(crate) async fn open_pools(&self, force: bool, degraded: bool) -> Result<(), Failure> {
+        self.open_those_that_can(force, degraded).await?;
+        let state = self.state.lock().await;
+        match state.pool_faults.values().next() {
+            Some(failure) if self.storage.all().is_empty() => Err(failure.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Opens the pools of the configuration, even if none of them can be opened: a service that goes on shows its page and
+    /// raises the alert `pool-unavailable`.
+    pub(crate) async fn open_those_that_can(&self, force: bool, degraded: bool) -> Result<(), Failure> {
         let mut state = self.state.lock().await;
         let (pools, stores) = (state.config.pools.clone(), state.config.stores.clone());
         let memory = self.memory_per_pool(pools.len() + stores.len());
@@ -258,11 +269,6 @@ impl Daemon {
                     state.pool_faults.insert(store.name.clone(), failure);
                 }
             }
-        }
-        if let Some(failure) = state.pool_faults.values().next()
-            && self.storage.all().is_empty()
-        {
-            return Err(failure.clone());
         }
         self.settle_moves(&mut state).await
     }
