@@ -490,6 +490,9 @@ impl Daemon {
         let pool = match &request.accept_loss {
             None => open_pool(options, memory).await?,
             Some(name) if self.storage.pool(Some(name)).is_ok() => {
+        if request.accept_loss.is_none() {
+            self.check_not_open(&request)?;
+        }
                 return Err(Failure::new(
                     FailureKind::Exists,
                     format!("the pool '{name}' is open: nothing of it is refused"),
@@ -533,6 +536,23 @@ impl Daemon {
     /// that cannot be written is only said.
     pub(crate) async fn pool_change(&self, name: &str, request: PoolChangeRequest) -> Result<PoolChangePlan, Failure> {
         let change = translate::change(request.change)?;
+    /// Refuses to import a pool that this daemon serves. Its locks would say that another process has it.
+    fn check_not_open(&self, request: &PoolImport) -> Result<(), Failure> {
+        let found = Pool::scan(&request.disks);
+        let [found] = found.as_slice() else { return Ok(()) };
+        let is_it = |open: &PoolStatus| open.id == found.id.to_string();
+        match self.storage.known_statuses().iter().find(|open| is_it(open)) {
+            None => Ok(()),
+            Some(open) => {
+                let name = &open.name;
+                let failure = Failure::new(FailureKind::Exists, format!("the pool '{name}' is served here already"));
+                Err(failure.action(format!(
+                    "nothing is to be done; a disk of it that is connected again is used with: larder pool clear {name}"
+                )))
+            }
+        }
+    }
+
         let pool = self.storage.pool(Some(name)).map_err(as_failure)?;
         if request.dry_run {
             return pool.change(&change, true).await.map_err(as_failure);
