@@ -1,5 +1,6 @@
 """larder as a service: what it tells its manager, the unit, and manual pages and completions for packages."""
 
+import json
 import os
 import re
 import signal
@@ -76,6 +77,47 @@ def test_a_log_that_nobody_takes_stops_nothing(folder):
                 daemon.kill()
                 daemon.wait()
             listener.close()
+
+
+def test_a_service_whose_only_pool_does_not_open_goes_on_and_raises_the_alert(folder):
+    larder = make(folder).start()
+    assert larder.stop() == 0
+    file = larder.data / "larder.toml"
+    file.write_text(file.read_text() + '\n[listen]\nnfs = "127.0.0.1:0"\nsmb = "127.0.0.1:0"\n[page]\nlisten = "off"\n')
+    for disk in larder.disks[1:]:
+        os.rename(disk, f"{disk}.away")
+    command = [larderd.binary(), "--data", larder.data, "serve"]
+    refused = subprocess.run(command, text=True, capture_output=True, check=False, timeout=60)
+    assert refused.returncode != 0 and str(larder.disks[1]) in refused.stderr, refused.stderr
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    listener.settimeout(60)
+    listener.bind(str(folder / "notify"))
+    env = {**os.environ, "NOTIFY_SOCKET": str(folder / "notify")}
+    daemon = subprocess.Popen([*command, "--idle"], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def run(*words, check=True):
+        return larderd.run("--data", larder.data, *words, cwd=folder, check=check)
+
+    try:
+        states(listener, "READY=1")
+        events = [alert["event"] for alert in json.loads(run("alerts", "--json").stdout)["open"]]
+        assert "pool-unavailable" in events, events
+        status = run("pool", "status", check=False).stdout
+        assert "UNAVAIL" in status and str(larder.disks[1]) in status, status
+        for disk in larder.disks[1:]:
+            os.rename(f"{disk}.away", disk)
+        run("pool", "import", *larder.disks)
+        assert "ONLINE" in run("pool", "status").stdout
+        events = [alert["event"] for alert in json.loads(run("alerts", "--json").stdout)["open"]]
+        assert "pool-unavailable" not in events, events
+        again = run("pool", "import", *larder.disks, check=False)
+        assert again.returncode != 0 and "is served here already" in again.stderr, again.stderr
+        daemon.send_signal(signal.SIGTERM)
+        assert daemon.wait(60) == 0
+    finally:
+        if daemon.poll() is None:
+            daemon.kill()
+            daemon.wait()
 
 
 def test_a_port_that_is_taken_names_who_has_it(folder):

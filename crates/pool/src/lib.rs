@@ -63,7 +63,7 @@ pub use change::mover::Moving;
 pub use error::PoolError;
 pub use heal::scrub::{Damage, MissingObjects, ScrubPhase, ScrubStatus, Users};
 pub use history::{Event, EventKind};
-pub use member::divergence::LastLives;
+pub use member::divergence::{LastLife, LastLives};
 pub use member::member_disk::DiskState;
 pub use metrics::DiskTimes;
 pub use object::layout::{DISKS_MAX, Layout, ParseLayoutError};

@@ -308,6 +308,10 @@ impl Pool {
             let name = &core.members.name;
             let status = match full.len() == disks.len() {
                 true => "All disks are full: nothing new can be stored.".to_owned(),
+                false if core.space().1 == 0 => format!(
+                    "{} full, and the other disks alone have no room for new data: nothing new can be stored.",
+                    all_are(&full)
+                ),
                 false => format!("{} full: new data goes to the other disks, while they have room.", all_are(&full)),
             };
             let action = format!(

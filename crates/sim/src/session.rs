@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use larder_pool::{CreateOptions, LastLives, OpenOptions, Pool, PoolError, PoolStatus};
+use larder_pool::{CreateOptions, LastLife, LastLives, OpenOptions, Pool, PoolError, PoolStatus};
 use parking_lot::Mutex;
 use rand::Rng;
 use rand::rngs::StdRng;
@@ -38,15 +38,15 @@ pub type Judge = Arc<dyn Fn(Option<Duration>) -> Result<(), String> + Send + Syn
 
 /// The memory of the simulated machine, on a disk of its own that never fails.
 #[derive(Debug, Default)]
-struct Remembered(Mutex<BTreeMap<Uuid, u64>>);
+struct Remembered(Mutex<BTreeMap<Uuid, LastLife>>);
 
 impl LastLives for Remembered {
-    fn last(&self, pool: Uuid) -> Option<u64> {
+    fn last(&self, pool: Uuid) -> Option<LastLife> {
         self.0.lock().get(&pool).copied()
     }
 
-    fn remember(&self, pool: Uuid, _: &str, mark: u64) {
-        self.0.lock().insert(pool, mark);
+    fn remember(&self, pool: Uuid, _: &str, life: LastLife) {
+        self.0.lock().insert(pool, life);
     }
 }
 

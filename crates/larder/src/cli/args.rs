@@ -214,7 +214,7 @@ pub(crate) struct ServeArgs {
     /// As `read_only = true` in [[store]]: serve what another machine keeps in the store, and write nothing there
     #[arg(long, conflicts_with = "standby")]
     pub(crate) read_only: bool,
-    /// Also when the configuration names no pool, no store and no share yet: they come by commands
+    /// Also when the configuration names no pool, no store and no share yet, or none of its pools opens: they come by commands
     #[arg(long)]
     pub(crate) idle: bool,
     /// The address of the pages of a set-up, which --idle offers as long as the configuration names nothing at all, and no user:

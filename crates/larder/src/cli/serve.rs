@@ -61,7 +61,10 @@ pub(super) async fn run(global: &Global, args: ServeArgs, offer: Offer) -> Resul
     notify::tell("STATUS=opening pools and stores");
     let stood_by = stand_by(&config, &folder).await?;
     let daemon = Daemon::new(folder, file, config, overrides).await?;
-    daemon.open_pools(false, false).await?;
+    match args.idle {
+        true => daemon.open_those_that_can(false, false).await?,
+        false => daemon.open_pools(false, false).await?,
+    }
     drop(stood_by);
     daemon.apply_config().await?;
     let json = global.json;

@@ -314,6 +314,7 @@ fn same_disks(config: &Config, disks: &[PathBuf], data: &Path) -> Result<(), Fai
     let known: Vec<PathBuf> = config.pools.iter().flat_map(|p| p.disks.iter().map(real)).collect();
     match disks.iter().find(|disk| !known.contains(&real(disk))) {
         None => Ok(()),
+        Some(_) if known.is_empty() => Err(no_disks_yet(disks, data)),
         Some(other) => {
             let names: Vec<String> = known.iter().map(|d| d.display().to_string()).collect();
             let failure = Failure::invalid(format!(
@@ -336,6 +337,26 @@ fn same_disks(config: &Config, disks: &[PathBuf], data: &Path) -> Result<(), Fai
                 }
             })
         }
+    }
+}
+
+/// Disks for a data folder that serves none: its pool was exported, or it never had one.
+fn no_disks_yet(disks: &[PathBuf], data: &Path) -> Failure {
+    let folder = data.display();
+    let words: Vec<String> = disks.iter().map(|disk| shell::word(disk)).collect();
+    let (data, words) = (shell::word(data), words.join(" "));
+    match Pool::scan(disks).first() {
+        Some(pool) => Failure::invalid(format!(
+            "the configuration of the data folder {folder} names no pool: '{}' was exported, or never was in it",
+            pool.name
+        ))
+        .action(format!("take the pool in, then repeat the command: larder --data {data} pool import {words}")),
+        None => Failure::invalid(format!(
+            "the data folder {folder} is in use already, and its configuration names no pool"
+        ))
+        .action(format!(
+            "make one: larder --data {data} pool create tank {words} --layout LAYOUT; or name another data folder with --data DIR"
+        )),
     }
 }
 

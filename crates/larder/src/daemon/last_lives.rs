@@ -1,7 +1,7 @@
 //! The machine's memory of the pools that it has run, in the data folder: `pool-lives`.
 //!
 //! - `lastlives.newest_is_remembered`: the newest life of each pool is there before a change is
-//!   acknowledged in it. So a daemon that starts without one of the disks knows whether the others
+//!   acknowledged in it, and the newest generation of labels once all disks in sync have it. So a daemon that starts without one of the disks knows whether the others
 //!   have everything that it ever answered, and goes on without a person if they have.
 //! - `lastlives.loss_asks`: without the file, or an entry in it, a person is asked. Nothing else
 //!   depends on it.
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use larder_pool::LastLives;
+use larder_pool::{LastLife, LastLives};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -33,6 +33,9 @@ struct Life {
     name: String,
     /// Hexadecimal: JSON's numbers are too short for some readers.
     mark: String,
+    /// See [`LastLife`]. A generation counts label writes: it stays small.
+    #[serde(default)]
+    settled: u64,
 }
 
 type Lives = BTreeMap<Uuid, Life>;
@@ -69,14 +72,16 @@ impl Remembered {
 }
 
 impl LastLives for Remembered {
-    fn last(&self, pool: Uuid) -> Option<u64> {
-        self.read().get(&pool).and_then(|life| u64::from_str_radix(&life.mark, 16).ok())
+    fn last(&self, pool: Uuid) -> Option<LastLife> {
+        let lives = self.read();
+        let Life { mark, settled, .. } = lives.get(&pool)?;
+        Some(LastLife { mark: u64::from_str_radix(mark, 16).ok()?, settled: *settled })
     }
 
-    fn remember(&self, pool: Uuid, name: &str, mark: u64) {
+    fn remember(&self, pool: Uuid, name: &str, LastLife { mark, settled }: LastLife) {
         let _one = CHANGING.lock();
         let mut lives = self.read();
-        let life = Life { name: name.to_owned(), mark: format!("{mark:016x}") };
+        let life = Life { name: name.to_owned(), mark: format!("{mark:016x}"), settled };
         if lives.get(&pool) == Some(&life) {
             return;
         }
@@ -100,16 +105,21 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (a, b) = (Uuid::from_u128(1), Uuid::from_u128(2));
         let memory = || Remembered::of(folder.path());
+        let life = |mark| LastLife { mark, settled: 5 };
         assert_eq!(memory().last(a), None);
-        memory().remember(a, "tank", u64::MAX);
-        memory().remember(b, "old", 7);
-        memory().remember(a, "tank", 8);
-        assert_eq!((memory().last(a), memory().last(b)), (Some(8), Some(7)));
+        memory().remember(a, "tank", life(u64::MAX));
+        memory().remember(b, "old", life(7));
+        memory().remember(a, "tank", life(8));
+        assert_eq!((memory().last(a), memory().last(b)), (Some(life(8)), Some(life(7))));
         assert_eq!(memory().id_of("tank"), Some(a.to_string()));
         assert!(memory().knows(&b.to_string()));
         // Another pool has the name now.
-        memory().remember(b, "tank", 9);
+        memory().remember(b, "tank", life(9));
         assert_eq!((memory().last(a), memory().id_of("tank")), (None, Some(b.to_string())));
+        // An older program wrote it.
+        let older = format!(r#"{{"{b}": {{"name": "tank", "mark": "000000000000000a"}}}}"#);
+        std::fs::write(folder.path().join(FILE_NAME), older).unwrap();
+        assert_eq!(memory().last(b), Some(LastLife { mark: 10, settled: 0 }));
         std::fs::write(folder.path().join(FILE_NAME), "{").unwrap();
         assert_eq!(memory().last(b), None);
     }

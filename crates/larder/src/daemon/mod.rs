@@ -232,6 +232,17 @@ impl Daemon {
     /// Opens the pools of the configuration. Those that fail are remembered
     /// (`daemon.faults_are_named`); it is an error if all do.
     pub(crate) async fn open_pools(&self, force: bool, degraded: bool) -> Result<(), Failure> {
+        self.open_those_that_can(force, degraded).await?;
+        let state = self.state.lock().await;
+        match state.pool_faults.values().next() {
+            Some(failure) if self.storage.all().is_empty() => Err(failure.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Opens the pools of the configuration, even if none of them can be opened: a service that goes on shows its page and
+    /// raises the alert `pool-unavailable`.
+    pub(crate) async fn open_those_that_can(&self, force: bool, degraded: bool) -> Result<(), Failure> {
         let mut state = self.state.lock().await;
         let (pools, stores) = (state.config.pools.clone(), state.config.stores.clone());
         let memory = self.memory_per_pool(pools.len() + stores.len());
@@ -258,11 +269,6 @@ impl Daemon {
                     state.pool_faults.insert(store.name.clone(), failure);
                 }
             }
-        }
-        if let Some(failure) = state.pool_faults.values().next()
-            && self.storage.all().is_empty()
-        {
-            return Err(failure.clone());
         }
         self.settle_moves(&mut state).await
     }
@@ -368,11 +374,15 @@ impl Daemon {
     }
 
     async fn save(&self, state: &mut State, editor: Editor) -> Result<(), Failure> {
-        let mut config = editor.save()?;
+        self.take(state, editor.save()?).await;
+        Ok(())
+    }
+
+    /// From now on the file, which has just been saved, counts.
+    async fn take(&self, state: &mut State, mut config: Config) {
         (self.overrides)(&mut config);
         state.config = config;
         self.apply(state).await;
-        Ok(())
     }
 
     /// The names of users and groups.
@@ -480,6 +490,9 @@ impl Daemon {
         let memory = self.memory_per_pool(state.config.pools.len() + state.config.stores.len() + 1);
         let data = self.folder.path();
         check_names(&state.config, data, &request)?;
+        if request.accept_loss.is_none() {
+            self.check_not_open(&request)?;
+        }
         let options = import_options(&request, data);
         let pool = match &request.accept_loss {
             None => open_pool(options, memory).await?,
@@ -523,6 +536,23 @@ impl Daemon {
         Ok(status)
     }
 
+    /// Refuses to import a pool that this daemon serves. Its locks would say that another process has it.
+    fn check_not_open(&self, request: &PoolImport) -> Result<(), Failure> {
+        let found = Pool::scan(&request.disks);
+        let [found] = found.as_slice() else { return Ok(()) };
+        let is_it = |open: &PoolStatus| open.id == found.id.to_string();
+        match self.storage.known_statuses().iter().find(|open| is_it(open)) {
+            None => Ok(()),
+            Some(open) => {
+                let name = &open.name;
+                let failure = Failure::new(FailureKind::Exists, format!("the pool '{name}' is served here already"));
+                Err(failure.action(format!(
+                    "nothing is to be done; a disk of it that is connected again is used with: larder pool clear {name}"
+                )))
+            }
+        }
+    }
+
     /// Changes the disks or the layout of a pool, and the file with it. The labels know better than the file, so a file
     /// that cannot be written is only said.
     pub(crate) async fn pool_change(&self, name: &str, request: PoolChangeRequest) -> Result<PoolChangePlan, Failure> {
@@ -557,18 +587,21 @@ impl Daemon {
         self.storage.check_no_journal(old).map_err(as_failure)?;
         check_free(&state.config, &new)?;
         // Refused before anything is closed.
-        let mut tried = Editor::open(&self.file)?;
-        tried.rename_pool(old, &new);
-        tried.check()?;
+        let mut editor = Editor::open(&self.file)?;
+        editor.rename_pool(old, &new);
+        editor.check()?;
         if !request.force {
             self.unmount_unused(|volume| volume.pool == old, format!("larder pool rename {old} {new} --force")).await?;
         }
+        // The file comes first: on a full data folder it fails here, with the pool in service. If the rename is cut short
+        // after it, the next start gives the labels the name in the file (`open_configured`).
+        let config = editor.save()?;
         self.mounts.remove_of(|volume| volume.pool == old).await;
         self.snapshot_runs.forget(|volume| volume.pool == old);
         self.storage.remove(old);
         self.apply_shares(&mut state).await;
         let disks = pool.disks();
-        pool.close().await.map_err(as_failure)?;
+        let closed = pool.close().await.map_err(as_failure);
         drop(pool);
         let memory = self.memory_per_pool(state.config.pools.len() + state.config.stores.len());
         let options = |name: &str, rename: Option<&str>| OpenOptions {
@@ -577,26 +610,36 @@ impl Daemon {
             last_lives: Some(last_lives::Remembered::of(self.folder.path())),
             ..OpenOptions::new(disks.clone())
         };
-        let renamed = open_pool(options(old, Some(&new)), memory).await;
-        let name = if renamed.is_ok() { new.as_str() } else { old };
-        let (open, failure) = match renamed {
-            Ok(open) => (open, None),
-            Err(failure) => (open_pool(options(old, None), memory).await?, Some(failure)),
+        let renamed = match closed {
+            Ok(()) => open_pool(options(old, Some(&new)), memory).await,
+            Err(failure) => Err(failure),
         };
-        let status = open.status();
-        self.storage.add(open);
-        let saved = self
-            .edit(&mut state, |editor| {
-                if failure.is_none() {
-                    editor.rename_pool(old, name);
+        let (name, outcome) = match renamed {
+            Ok(open) => {
+                let status = open.status();
+                self.storage.add(open);
+                self.take(&mut state, config).await;
+                (new.as_str(), Ok(status))
+            }
+            Err(failure) => {
+                match open_pool(options(old, None), memory).await {
+                    Ok(open) => _ = self.storage.add(open),
+                    Err(fault) => _ = state.pool_faults.insert(old.to_owned(), fault),
                 }
-                Ok(())
-            })
-            .await;
-        let mounts: Vec<_> = state.config.mounts.iter().filter(|mount| mount.volume.pool == *name).cloned().collect();
+                let back = |editor: &mut Editor| {
+                    editor.rename_pool(&new, old);
+                    Ok(())
+                };
+                if let Err(undone) = self.edit(&mut state, back).await {
+                    tracing::error!("the configuration calls the pool '{old}' '{new}' from now on: {}", undone.message);
+                    self.apply(&mut state).await;
+                }
+                (old, Err(failure))
+            }
+        };
+        let mounts: Vec<_> = state.config.mounts.iter().filter(|mount| mount.volume.pool == name).cloned().collect();
         self.mount_those_of_file(&[], &mounts).await;
-        saved?;
-        failure.map_or(Ok(status), Err)
+        outcome
     }
 
     /// Stops serving the pool, closes it as exported and takes it out of the file. Unless forced to, not while a program
@@ -642,15 +685,25 @@ impl Daemon {
                 .action("choose another name, or make the volume without a share: --no-share"));
         }
         let properties = owner_quotas::numbered(&request.properties, &state.config)?;
-        let mut status = create_volume(&pool, &name.volume, &properties, request.encrypt).await?;
         if request.share {
             check_share_name(&name.volume).map_err(Failure::invalid)?;
+        }
+        let mut status = create_volume(&pool, &name.volume, &properties, request.encrypt).await?;
+        if request.share {
             let share = shares::default_share(&name.volume, Some(name.clone()), &state.config);
-            self.edit(&mut state, |editor| {
+            let add = |editor: &mut Editor| {
                 editor.add_share(&share);
                 Ok(())
-            })
-            .await?;
+            };
+            if let Err(failure) = self.edit(&mut state, add).await {
+                // Nobody has used it yet.
+                return Err(match pool.destroy(&name.volume).await {
+                    Ok(()) => failure,
+                    Err(_) => failure.action(format!(
+                        "the volume {name} was made, without a share; remove it with: larder volume destroy {name}"
+                    )),
+                });
+            }
             status.shared = Some(Box::new(shares::status(&share, &state.config)));
         }
         self.snapshot_runs.wake();

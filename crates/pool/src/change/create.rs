@@ -412,7 +412,7 @@ fn write_pool(options: &CreateOptions) -> Result<(), PoolError> {
         usage: Usage::Closed { host, host_id },
         created_ms: now_ms(),
         written_ms: now_ms(),
-        lives: vec![Life { mark: rand::random(), since_ms: now_ms(), batch: 0 }],
+        lives: vec![Life { mark: rand::random(), since_ms: now_ms(), batch: 0, generation: 1, before_ms: 0 }],
         coming: None,
         present: ids.iter().copied().collect(),
         features: label::features_in_use(Default::default()),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::core::Core;
 use crate::disk::DiskIo;
 use crate::journal::salvage;
-use crate::member::divergence::{Divergence, Written};
+use crate::member::divergence::{Divergence, LastLife, Written};
 use crate::member::label::{self, Label, Usage};
 use crate::member::member_disk::MemberDisk;
 use crate::object::shard_files::take_inventory;
@@ -90,17 +90,26 @@ impl Core {
 
 /// The disks that had everything when the label was written and that are not here, where opening
 /// without them needs the word of a person (`diverged.fewer_disks_asked`).
-pub fn to_ask_about(winner: &Label, members: &[MemberDisk], last: Option<u64>, by_hand: bool) -> Option<Vec<PathBuf>> {
+pub fn to_ask_about(
+    winner: &Label,
+    members: &[MemberDisk],
+    last: Option<LastLife>,
+    by_hand: bool,
+) -> Option<Vec<PathBuf>> {
     let had_all = |member: &&MemberDisk| winner.members.iter().any(|known| known.id == member.id && known.in_sync);
     let is_here = |member: &&MemberDisk| member.is_readable() && member.is_in_sync();
     let had_all: Vec<&MemberDisk> = members.iter().filter(had_all).collect();
     let missing: Vec<PathBuf> =
         had_all.iter().filter(|member| !is_here(member)).map(|member| member.path.read().clone()).collect();
-    let is_newest = |mark: u64| winner.lives.iter().chain(&winner.coming).any(|life| life.mark == mark);
     let is_majority = missing.len() < had_all.len() - missing.len();
     let may_open = match last {
-        Some(mark) => is_newest(mark) && (is_majority || !by_hand),
+        Some(last) => has_all_of(winner, last) && (is_majority || !by_hand),
         None => is_majority,
     };
     (!missing.is_empty() && !may_open).then_some(missing)
+}
+
+/// Whether a pool with this label has all that the machine ever answered (`diverged.fewer_disks_asked`).
+pub fn has_all_of(winner: &Label, last: LastLife) -> bool {
+    winner.knows_mark(last.mark) && last.settled <= winner.generation
 }

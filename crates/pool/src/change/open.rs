@@ -482,9 +482,10 @@ fn check_fewer(options: &OpenOptions, winner: &Label, members: &[MemberDisk]) ->
     let Some(missing) = missing.filter(|_| !options.degraded) else {
         return Ok(());
     };
-    let knows = |mark| winner.lives.iter().chain(&winner.coming).any(|life| life.mark == mark);
     let why = match last {
-        Some(mark) if !knows(mark) => "the disks that are here are older than the pool as this machine last ran it",
+        Some(last) if !diverged::has_all_of(winner, last) => {
+            "the disks that are here are older than the pool as this machine last ran it"
+        }
         _ => "they had everything when it was last used, and may have been used elsewhere since",
     };
     Err(PoolError::FewerDisks { pool: winner.name.clone(), missing: paths_text(&missing), why })

@@ -6,7 +6,8 @@
 //!   written on each side.
 //! - `diverged.fewer_disks_asked`: a pool opens without disks that had everything only where these
 //!   are fewer than the disks that are here, or where the machine that opens it by itself has run its
-//!   newest life; and never where it has run a newer one. A person may say otherwise.
+//!   newest life; and never where it has run a newer one, or settled a newer label: the disks that
+//!   are here may be old images of themselves. A person may say otherwise.
 
 use std::fmt;
 use std::path::Path;
@@ -20,11 +21,20 @@ use crate::member::label::{Diverged, Label};
 /// The memory of a machine that opens pools: the newest life of each that it has run. It outlives
 /// the process.
 pub trait LastLives: fmt::Debug + Send + Sync {
-    /// The mark of the newest life of this pool that ran here.
-    fn last(&self, pool: Uuid) -> Option<u64>;
-    /// The newest life of the pool of this name is the one with this mark, or is about to be. Durable
-    /// when it returns, if at all.
-    fn remember(&self, pool: Uuid, name: &str, mark: u64);
+    /// The newest life of this pool that ran here.
+    fn last(&self, pool: Uuid) -> Option<LastLife>;
+    /// The newest life of the pool of this name is this one, or is about to be. Durable when it
+    /// returns, if at all.
+    fn remember(&self, pool: Uuid, name: &str, life: LastLife);
+}
+
+/// The newest life of a pool on one machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LastLife {
+    /// The random mark of the life.
+    pub mark: u64,
+    /// The newest generation that this machine knows to be settled (`label.settled_outlives`). 0: none.
+    pub settled: u64,
 }
 
 /// The side of a disk that went on without this pool.

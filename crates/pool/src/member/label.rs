@@ -27,6 +27,9 @@
 //!   A disk whose newest mark is not in the lineage of the pool that runs took part in a life that
 //!   this pool does not know: it has diverged. It may hold acknowledged data that no other disk
 //!   has, so it is neither read nor written until a person decides.
+//! - `label.settled_tells_older_copies`: a disk has diverged, too, if the pool that runs never had
+//!   the state that its label calls `settled`. All disks in sync had that state, so those of this
+//!   pool are older copies of themselves. Labels that were cut short settle nothing by themselves.
 //! - `label.announced_before_begun`: a mark is announced (`coming`) on every disk of its life before
 //!   the first disk counts it, and counted on every disk before anything is acknowledged in that
 //!   life. So a disk with a mark that another disk of that life lacks holds nothing that it lacks.
@@ -59,7 +62,7 @@ pub const HEADER_BYTES: usize = 24;
 const LABEL_BYTES_MAX: u64 = 256 << 10;
 const HISTORY_MAX: usize = 64;
 /// Lives that a label names. A disk that was away for more of them counts as diverged: a person
-/// decides. Each takes some 90 bytes of a label ([`LABEL_BYTES_MAX`]).
+/// decides. Each takes some 200 bytes of a label ([`LABEL_BYTES_MAX`]).
 const LIVES_MAX: usize = 256;
 const DAMAGED: &str = "its label is damaged";
 /// The features of labels, and of all that lies on disks, that this program knows.
@@ -151,6 +154,12 @@ pub struct Life {
     pub since_ms: u64,
     /// The last batch of the journal before it, as far as was known.
     pub batch: u64,
+    /// The generation of the label that announced it. 0: an older program began it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub generation: u64,
+    /// When the label before that one was written. 0: not known.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub before_ms: u64,
 }
 
 /// A disk that has diverged, as it was last seen.
@@ -308,20 +317,51 @@ impl Label {
         self.lives.iter().chain(&self.coming).any(|life| life.mark == mark)
     }
 
-    /// Whether the pool of this label lived through the newest life of `other`
-    /// (`label.lineage_tells_divergence`). Labels of older programs have generations alone.
-    /// Two of them are compared by these (`label.old_or_split`).
+    /// Whether the pool of this label lived through the newest life of `other`, and through all of
+    /// it that counts (`label.lineage_tells_divergence`, `label.settled_tells_older_copies`). Labels
+    /// of older programs have generations alone. Two of them are compared by these
+    /// (`label.old_or_split`).
     pub fn knows_life_of(&self, other: &Self) -> bool {
         match other.lives.first() {
-            Some(newest) => self.knows_mark(newest.mark),
+            Some(newest) => self.knows_mark(newest.mark) && !self.lacks_settled_state_of(other),
             None => self.lives.is_empty() || self.descends_from(other),
         }
     }
 
+    /// Whether this label's lineage is without the state that `other` calls settled
+    /// (`label.settled_tells_older_copies`).
+    fn lacks_settled_state_of(&self, other: &Self) -> bool {
+        let Some(newest) = other.lives.first().filter(|_| other.settled > 0) else { return false };
+        // The history is short; the lives reach further back.
+        let next = self.life_after(newest.mark);
+        if next.is_some_and(|next| (1..=other.settled).contains(&next.generation)) {
+            return true;
+        }
+        let is_settled = |state: &&(u64, u64)| state.0 == other.settled;
+        let own = [other.state()];
+        let state = own.iter().chain(&other.history).find(is_settled);
+        state.is_some_and(|state| !self.has_had(*state))
+    }
+
+    /// The life that followed the one with this mark.
+    fn life_after(&self, mark: u64) -> Option<Life> {
+        let newest_first = || self.coming.iter().chain(&self.lives);
+        newest_first().zip(newest_first().skip(1)).find(|(_, life)| life.mark == mark).map(|(next, _)| *next)
+    }
+
     /// The life in which `other` left this label's lineage, and the batch of the journal before it.
     pub fn fork(&self, other: &Self) -> Option<Life> {
-        let knows = |life: &&Life| self.lives.iter().chain(&self.coming).any(|own| own.mark == life.mark);
-        other.lives.iter().take_while(|life| !knows(life)).last().copied()
+        let first_unknown = other.lives.iter().take_while(|life| !self.knows_mark(life.mark)).last();
+        first_unknown.copied().or_else(|| self.fork_within_life(other))
+    }
+
+    /// Where the disks of this label became older copies of themselves, within the newest life of
+    /// `other`: at the latest label and batch that both have, as far as is known.
+    fn fork_within_life(&self, other: &Self) -> Option<Life> {
+        let newest = other.lives.first().filter(|_| self.lacks_settled_state_of(other))?;
+        let Some(next) = self.life_after(newest.mark) else { return Some(*newest) };
+        let since_ms = if next.before_ms > 0 { next.before_ms } else { newest.since_ms };
+        Some(Life { since_ms, batch: next.batch, ..*newest })
     }
 
     /// Whether this label is to begin a life with these disks: one that had everything is not among
@@ -330,11 +370,13 @@ impl Label {
         self.lives.is_empty() || self.coming.is_some() || !self.present.is_subset(present)
     }
 
-    /// Announces the next life (`label.announced_before_begun`). One that was announced before, and
+    /// Announces the next life in this generation (`label.announced_before_begun`); the label before
+    /// it was written at `before_ms`. One that was announced before, and
     /// perhaps begun on some disk, belongs to the lineage.
-    pub fn announce(&mut self, mark: u64, now_ms: u64) {
+    pub fn announce(&mut self, mark: u64, before_ms: u64) {
         self.begin_life();
-        self.coming = Some(Life { mark, since_ms: now_ms, batch: self.journal_batch });
+        let (since_ms, batch, generation) = (self.written_ms, self.journal_batch, self.generation);
+        self.coming = Some(Life { mark, since_ms, batch, generation, before_ms });
     }
 
     /// From now on the life that was announced is the newest.
@@ -358,8 +400,13 @@ impl Label {
     /// Whether `other` is this label's own state or one that it descends from
     /// (`label.old_or_split`).
     pub fn descends_from(&self, other: &Self) -> bool {
+        self.has_had(other.state())
+    }
+
+    /// Whether this is the label's state or one of those before it.
+    fn has_had(&self, state: (u64, u64)) -> bool {
         let oldest_known = self.history.last().map_or(self.generation, |(generation, _)| *generation);
-        self.state() == other.state() || self.history.contains(&other.state()) || other.generation < oldest_known
+        self.state() == state || self.history.contains(&state) || state.0 < oldest_known
     }
 }
 
@@ -519,7 +566,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_label_with_lives_round_trips() {
-        let life = |mark| Life { mark, since_ms: 1_795_645_443_000, batch: 7 };
+        let life = |mark| Life { mark, since_ms: 1_795_645_443_000, batch: 7, generation: 0, before_ms: 0 };
         let mut label = Label { lives: vec![life(u64::MAX), life(2)], coming: Some(life(9)), ..example(1) };
         (label.written_ms, label.present) = (1_795_645_444_000, [Uuid::from_u128(1)].into());
         label.members[1].diverged = Some(Diverged { mark: 5, generation: 6 });
@@ -528,7 +575,8 @@ pub(crate) mod tests {
         assert_eq!(Label::decode(&bytes), Ok(label));
         // The largest: as many lives, disks and spares as there may be.
         let mut largest = example(1);
-        largest.lives = vec![Life { mark: u64::MAX, since_ms: u64::MAX, batch: u64::MAX }; LIVES_MAX];
+        let (mark, since_ms, batch, generation, before_ms) = (u64::MAX, u64::MAX, u64::MAX, u64::MAX, u64::MAX);
+        largest.lives = vec![Life { mark, since_ms, batch, generation, before_ms }; LIVES_MAX];
         largest.history = vec![(u64::MAX, u64::MAX); HISTORY_MAX];
         largest.members =
             (0..DISKS_MAX as u128).map(|id| Member::new(Uuid::from_u128(id), "/d".repeat(999).into())).collect();
@@ -538,7 +586,7 @@ pub(crate) mod tests {
 
     #[test]
     fn sides_are_told_apart_by_their_lives() {
-        let life = |mark| Life { mark, since_ms: mark, batch: mark };
+        let life = |mark| Life { mark, since_ms: mark, batch: mark, generation: 0, before_ms: 0 };
         let of = |disk, marks: &[u64], generations: u64| {
             let mut label = Label { lives: marks.iter().map(|mark| life(*mark)).collect(), ..example(disk) };
             (0..generations).for_each(|nonce| label.advance(disk as u64 * 1000 + nonce));
@@ -561,7 +609,7 @@ pub(crate) mod tests {
         assert_eq!(winner(&[knows, went_on.clone(), old], |_| false), Some(&went_on));
         // An announcement is known before it is counted.
         let mut announced = of(1, &[1], 1);
-        announced.announce(9, 5);
+        announced.announce(9, 0);
         let mut counted = announced.clone();
         counted.begin_life();
         assert!(announced.knows_life_of(&counted) && counted.knows_life_of(&announced));
@@ -572,6 +620,39 @@ pub(crate) mod tests {
         let mut split = example(3);
         split.advance(77);
         assert!(!newer.knows_life_of(&split));
+    }
+
+    /// `label.settled_tells_older_copies`
+    #[test]
+    fn a_disk_that_went_on_with_a_newer_copy_of_this_one_has_diverged() {
+        let life = |mark| Life { mark, since_ms: 100, batch: 3, generation: 0, before_ms: 0 };
+        let image = Label { lives: vec![life(1)], settled: 4, written_ms: 200, ..example(2) };
+        let (mut went_on, mut cut) = (Label { disk: Uuid::from_u128(1), ..image.clone() }, image.clone());
+        for (settled, nonce) in [(4, 10), (6, 11), (7, 12)] {
+            went_on.advance(nonce);
+            went_on.settled = settled;
+        }
+        assert!(went_on.knows_life_of(&image), "merely old");
+        assert!(!image.knows_life_of(&went_on), "before anything is written to the old image, it is outlived");
+        assert_eq!(winner(&[image.clone(), went_on.clone()], |_| false), Some(&went_on));
+        // The power failed before the others had that label: nothing was acknowledged.
+        cut.advance(20);
+        for labels_written in [2, 90] {
+            let mut alone = image.clone();
+            for at in 0..labels_written {
+                let before_ms = std::mem::replace(&mut alone.written_ms, 300 + at);
+                alone.advance(1000 + at);
+                match at {
+                    0 => alone.announce(7, before_ms),
+                    _ => alone.begin_life(),
+                }
+            }
+            assert!(alone.knows_life_of(&cut) && alone.knows_life_of(&image), "{labels_written}: merely old");
+            assert!(!alone.knows_life_of(&went_on) && !went_on.knows_life_of(&alone), "{labels_written}");
+            let fork = alone.fork(&went_on).unwrap();
+            assert_eq!((fork.mark, fork.since_ms), (1, 200), "when both were one");
+            assert_eq!(went_on.fork(&alone).map(|life| (life.mark, life.since_ms)), Some((7, 300)));
+        }
     }
 
     #[test]

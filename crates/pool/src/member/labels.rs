@@ -89,10 +89,11 @@ impl Members {
         let mut announced: Option<BTreeSet<Uuid>> = None;
         for _ in 0..=2 * self.len() + 1 {
             label.advance(rand::random());
-            label.written_ms = now_ms().max(label.written_ms);
+            let now_ms = now_ms().max(label.written_ms);
+            let before_ms = std::mem::replace(&mut label.written_ms, now_ms);
             label.members = self.iter().map(MemberDisk::entry).collect();
             label.journal_batch = label.journal_batch.max(self.journal_batch.load(Ordering::Acquire));
-            let is_announcing = self.begin_or_announce(&mut label, &mut announced);
+            let is_announcing = self.begin_or_announce(&mut label, before_ms, &mut announced);
             let (is_done, has_it) = self.write_label_everywhere(&label);
             // The next label says so, because this one is on the disks already
             // (`label.settled_outlives`).
@@ -100,6 +101,7 @@ impl Members {
                 label.settled = label.generation;
             }
             if is_done && !is_announcing {
+                self.remember(&label);
                 break;
             }
             if !is_done {
@@ -113,7 +115,7 @@ impl Members {
 
     /// Begins the life that the last round has `announced`, or announces one if these disks need it
     /// (`label.announced_before_begun`). Returns whether another round is to begin it.
-    fn begin_or_announce(&self, label: &mut Label, announced: &mut Option<BTreeSet<Uuid>>) -> bool {
+    fn begin_or_announce(&self, label: &mut Label, before_ms: u64, announced: &mut Option<BTreeSet<Uuid>>) -> bool {
         let present: BTreeSet<Uuid> =
             self.iter().filter(|member| member.is_in_sync() && member.is_writable()).map(|member| member.id).collect();
         if present.is_empty() {
@@ -124,7 +126,7 @@ impl Members {
         if announced.take().is_some_and(|disks| disks == present) {
             label.begin_life();
         } else if label.needs_life(&present) {
-            label.announce(rand::random(), label.written_ms);
+            label.announce(rand::random(), before_ms);
             label.present.clone_from(&present);
             *announced = Some(present);
             return true;

@@ -36,7 +36,7 @@ impl Model {
             layout,
             width: layout.width_default(count),
             members: (0..count).map(|disk| Member::new(id(disk), "/d".into())).collect(),
-            lives: vec![Life { mark: 1, since_ms: 0, batch: 0 }],
+            lives: vec![Life { mark: 1, since_ms: 0, batch: 0, generation: 1, before_ms: 0 }],
             present: (0..count).map(id).collect(),
             ..example(1)
         };
@@ -44,10 +44,13 @@ impl Model {
         Self { random: StdRng::seed_from_u64(seed), disks: (0..count).map(disk).collect(), next: 1, diverged: 0 }
     }
 
-    /// Writes a label to these disks in this order; whether power lasted.
-    fn write(&mut self, label: &mut Label, disks: &[usize]) -> bool {
+    fn advance(&mut self, label: &mut Label) {
         label.advance(self.random.random());
         label.written_ms += 1;
+    }
+
+    /// Writes a label to these disks in this order; whether power lasted.
+    fn write(&mut self, label: &Label, disks: &[usize]) -> bool {
         let cut =
             if self.random.random_range(0..6) == 0 { self.random.random_range(0..=disks.len()) } else { usize::MAX };
         for (at, disk) in disks.iter().enumerate() {
@@ -124,12 +127,15 @@ impl Model {
     fn begin(&mut self, label: &mut Label, current: &[usize]) -> bool {
         Self::set_in_sync(label, current);
         let present: BTreeSet<Uuid> = current.iter().map(|disk| id(*disk)).collect();
+        self.advance(label);
         if label.needs_life(&present) {
             label.announce(self.random.random(), label.written_ms);
             label.present.clone_from(&present);
             if !self.write(label, current) {
                 return false;
             }
+            label.settled = label.generation;
+            self.advance(label);
             label.begin_life();
         }
         label.present = present;

@@ -16,7 +16,7 @@ use crate::disk::buffer::Buffers;
 use crate::disk::work::Work;
 use crate::disk::{DiskIo, DiskOpener};
 use crate::history::{EventKind, History};
-use crate::member::divergence::LastLives;
+use crate::member::divergence::{LastLife, LastLives};
 use crate::member::label::Label;
 use crate::member::member_disk::{DiskState, ErrorKind, MemberDisk};
 use crate::member::slots::Slots;
@@ -49,9 +49,9 @@ pub struct Members {
     /// The last batch of the journal that is durable on all its copies
     /// (`label.journal_batch_proven`).
     pub(super) journal_batch: AtomicU64,
-    /// The machine's memory of the pool's lives, and the mark that it was given last.
+    /// The machine's memory of the pool's lives, and the life that it was given last.
     last_lives: Option<Arc<dyn LastLives>>,
-    remembered: Mutex<Option<u64>>,
+    remembered: Mutex<Option<LastLife>>,
     /// The disks are no longer ours.
     pub(super) is_given_back: AtomicBool,
     pub(super) placing: Mutex<u64>,
@@ -227,10 +227,11 @@ impl Members {
     /// Has this machine remember the newest life of the pool (`diverged.fewer_disks_asked`).
     pub(super) fn remember(&self, label: &Label) {
         let (Some(memory), Some(life)) = (&self.last_lives, label.lives.first()) else { return };
+        let newest = LastLife { mark: life.mark, settled: label.settled };
         let mut remembered = self.remembered.lock();
-        if *remembered != Some(life.mark) {
-            memory.remember(self.id, &self.name, life.mark);
-            *remembered = Some(life.mark);
+        if *remembered != Some(newest) {
+            memory.remember(self.id, &self.name, newest);
+            *remembered = Some(newest);
         }
     }
 

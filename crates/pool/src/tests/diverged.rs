@@ -10,19 +10,19 @@ use parking_lot::Mutex;
 use uuid::Uuid;
 
 use crate::testing::{Bench, noise};
-use crate::{Change, DiskState, LastLives, Layout, OpenOptions, Pool, PoolError, PoolState};
+use crate::{Change, DiskState, LastLife, LastLives, Layout, OpenOptions, Pool, PoolError, PoolState};
 
 /// The memory of a machine.
 #[derive(Debug, Default)]
-struct Memory(Mutex<BTreeMap<Uuid, u64>>);
+struct Memory(Mutex<BTreeMap<Uuid, LastLife>>);
 
 impl LastLives for Memory {
-    fn last(&self, pool: Uuid) -> Option<u64> {
+    fn last(&self, pool: Uuid) -> Option<LastLife> {
         self.0.lock().get(&pool).copied()
     }
 
-    fn remember(&self, pool: Uuid, _: &str, mark: u64) {
-        self.0.lock().insert(pool, mark);
+    fn remember(&self, pool: Uuid, _: &str, life: LastLife) {
+        self.0.lock().insert(pool, life);
     }
 }
 
@@ -192,6 +192,70 @@ async fn wider_layouts_diverge() {
     check(Layout::Raidz3, 5, &[0, 1, 2], &[3, 4], 2, false).await;
 }
 
+/// The disks `b` are replaced by older images of themselves and go on without `a`, which has what was acknowledged in
+/// between (`label.settled_tells_older_copies`).
+async fn check_images(layout: Layout, a: &[usize], b: &[usize], restarts: usize, while_running: bool) {
+    let bench = Bench::new(a.len() + b.len());
+    pool_of(&bench, layout).await;
+    let image = |disk: &usize| bench.dir.path().join(format!("image{disk}"));
+    b.iter().for_each(|disk| crate::tests::rolled_back::copy(&bench.disks[*disk], &image(disk)));
+    let pool = bench.open().await;
+    write(&pool, "a", 20).await;
+    pool.close().await.unwrap();
+    only(&bench, b);
+    for disk in b {
+        crate::tests::remove_folder(&bench.disks[*disk]);
+        std::fs::rename(image(disk), &bench.disks[*disk]).unwrap();
+    }
+    let mut pool = bench.open().await;
+    write(&pool, "b", 10).await;
+    for _ in 0..restarts {
+        pool.close().await.unwrap();
+        pool = bench.open().await;
+    }
+    let before: Vec<_> =
+        a.iter().map(|disk| bytes_of(&away(&bench, *disk)).into_values().collect::<Vec<_>>()).collect();
+    let all: Vec<usize> = a.iter().chain(b).copied().collect();
+    if while_running {
+        only(&bench, &all);
+        pool.reconnect().await.unwrap();
+        pool.clear().await.unwrap();
+    } else {
+        pool.close().await.unwrap();
+        only(&bench, &all);
+        pool = bench.open().await;
+    }
+    pool.repaired().await;
+    for disk in 0..all.len() {
+        let expected = if a.contains(&disk) { DiskState::Diverged } else { DiskState::Online };
+        assert_eq!(states(&pool)[disk], expected, "{layout} {:?}", pool.status());
+    }
+    let status = pool.status();
+    assert!(status.status.contains("went on without this pool since 2"), "{status:?}");
+    assert!(status.action.contains("larder pool online --discard tank"), "{status:?}");
+    assert!(!status.status.contains(" 0 batches"), "both have written: {status:?}");
+    verify(&pool, "b", 10, &["a"]).await;
+    pool.close().await.unwrap();
+    let after: Vec<_> = a.iter().map(|disk| bytes_of(&bench.disks[*disk]).into_values().collect::<Vec<_>>()).collect();
+    assert!(before == after, "{layout}: a disk that has diverged was touched");
+    if a.len() + layout.failures() as usize >= all.len() {
+        let named = a.iter().map(|disk| bench.disks[*disk].clone()).collect();
+        let pool = Pool::open(OpenOptions { disks: named, ..bench.open_options() }).await.unwrap();
+        verify(&pool, "a", 20, &["b"]).await;
+        pool.close().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_with_what_older_images_of_the_others_lack_has_diverged() {
+    for (restarts, while_running) in [(0, false), (0, true), (30, false)] {
+        check_images(Layout::Mirror2, &[0], &[1], restarts, while_running).await;
+    }
+    check_images(Layout::Raidz1, &[0], &[1, 2], 0, false).await;
+    check_images(Layout::Raidz1, &[0], &[1, 2], 1, true).await;
+    check_images(Layout::Mirror3, &[0, 1], &[2], 1, false).await;
+}
+
 /// Disk 0 is taken offline, as a person does it before moving a disk.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_disk_that_was_offline_and_then_used_elsewhere_diverges() {
@@ -286,6 +350,41 @@ async fn fewer_disks_need_a_yes_unless_this_machine_ran_the_pool_last() {
     only(&bench, &[0]);
     let error = Pool::open(remembers()).await.unwrap_err();
     assert!(!matches!(error, PoolError::Refused { .. }), "{error}");
+}
+
+/// `diverged.fewer_disks_asked`
+#[tokio::test(flavor = "multi_thread")]
+async fn an_old_image_is_not_opened_alone_by_the_machine_that_wrote_newer_labels() {
+    let bench = Bench::new(2);
+    pool_of(&bench, Layout::Mirror2).await;
+    let memory = Arc::new(Memory::default());
+    let remembers = || OpenOptions { last_lives: Some(memory.clone()), degraded: false, ..bench.open_options() };
+    Pool::open(remembers()).await.unwrap().close().await.unwrap();
+    let image = bench.dir.path().join("image");
+    crate::tests::rolled_back::copy(&bench.disks[1], &image);
+    only(&bench, &[1]);
+    // Everything that this machine ever answered is there: nobody is asked. It is undone again.
+    Pool::open(remembers()).await.unwrap().close().await.unwrap();
+    only(&bench, &[0, 1]);
+    let pool = Pool::open(remembers()).await.unwrap();
+    pool.repaired().await;
+    pool.close().await.unwrap();
+    crate::tests::remove_folder(&image);
+    crate::tests::rolled_back::copy(&bench.disks[1], &image);
+    let pool = Pool::open(remembers()).await.unwrap();
+    write(&pool, "a", 20).await;
+    pool.close().await.unwrap();
+    only(&bench, &[1]);
+    crate::tests::remove_folder(&bench.disks[1]);
+    std::fs::rename(&image, &bench.disks[1]).unwrap();
+    let error = Pool::open(remembers()).await.unwrap_err();
+    assert!(error.to_string().contains("older than the pool as this machine last ran it"), "{error}");
+    only(&bench, &[0, 1]);
+    let pool = Pool::open(remembers()).await.unwrap();
+    pool.repaired().await;
+    assert_eq!(pool.status().state, PoolState::Online, "{:?}", pool.status());
+    verify(&pool, "a", 20, &["b"]).await;
+    pool.close().await.unwrap();
 }
 
 /// Where those that are here are more than those that are away, nobody is asked.

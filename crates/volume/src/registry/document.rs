@@ -6,6 +6,8 @@
 //!   each change asks for a proof of ownership after it has read. So a change of a machine that was overtaken is refused: it read the
 //!   registry before its successor opened it, and finds another one, or after that, and has no proof.
 
+use std::io::ErrorKind;
+
 use bytes::Bytes;
 use futures::StreamExt;
 use larder_base::features::{Access, Features, Known};
@@ -292,6 +294,23 @@ pub(super) async fn is_empty(store: &dyn ObjectStore, prefix: &Path) -> FsResult
     Ok(first.is_none())
 }
 
+/// The error of a caller for an error of the store.
 pub(crate) fn store_error(error: &object_store::Error) -> FsError {
-    FsError::Io(error.to_string().into())
+    let is_full = |error: &std::io::Error| matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error_here) = cause {
+        if error_here.downcast_ref().is_some_and(is_full) {
+            return FsError::NoSpace(store_text(error));
+        }
+        cause = error_here.source();
+    }
+    FsError::Io(store_text(error).into())
+}
+
+/// The text of a store's error, without the name that the store has within the program.
+pub(crate) fn store_text(error: &object_store::Error) -> String {
+    match error {
+        object_store::Error::Generic { source, .. } => source.to_string(),
+        other => other.to_string(),
+    }
 }

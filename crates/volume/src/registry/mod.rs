@@ -239,10 +239,14 @@ impl Registry {
     pub async fn list(&self) -> FsResult<Vec<VolumeInfo>> {
         let (document, _) = self.read().await?;
         let living = document.volumes.iter().filter(|entry| !entry.doomed && self.is_own(entry));
+        let open = self.open.lock().await;
         let origin = |entry: &VolumeEntry| {
             let origin = entry.origin.as_ref()?;
             let volume = document.volumes.iter().find(|other| other.info.id == origin.volume)?;
-            Some(format!("{}@{}", volume.info.name, origin.name))
+            // The snapshot may have another name by now.
+            let row = open.get(&origin.volume).and_then(|open| open.state.catalog.row(origin.snapshot));
+            let snapshot = row.map_or_else(|| origin.name.clone(), |row| row.name);
+            Some(format!("{}@{snapshot}", volume.info.name))
         };
         Ok(living.map(|entry| VolumeInfo { origin: origin(entry), ..entry.info() }).collect())
     }

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::arrival::{Clocks, ReceiverTime};
 use super::stream::Identity;
+use crate::registry::document::store_text;
 
 const FORMAT: u32 = 1;
 /// The keyring of an encrypted volume, below its prefix.
@@ -134,7 +135,8 @@ impl Document {
 
     /// `None`: nothing was received whole.
     pub(super) async fn read(store: &dyn ObjectStore, prefix: &Path) -> FsResult<Option<Self>> {
-        let failed = |error: object_store::Error| FsError::Io(format!("the replica's document: {error}").into());
+        let failed =
+            |error: object_store::Error| FsError::Io(format!("the replica's document: {}", store_text(&error)).into());
         let got = match store.get(&path(prefix)).await {
             Ok(got) => got,
             Err(object_store::Error::NotFound { .. }) => return Ok(None),
@@ -163,7 +165,7 @@ impl Document {
     pub(super) async fn write(&self, store: &dyn ObjectStore, prefix: &Path) -> FsResult<()> {
         let text = serde_json::to_vec(self).map_err(|error| FsError::Io(error.to_string().into()))?;
         let put = store.put(&path(prefix), text.into()).await;
-        put.map(drop).map_err(|error| FsError::Io(format!("the replica's document: {error}").into()))
+        put.map(drop).map_err(|error| FsError::Io(format!("the replica's document: {}", store_text(&error)).into()))
     }
 
     pub(super) fn named(&mut self, name: &str) -> Option<&mut Received> {

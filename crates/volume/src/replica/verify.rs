@@ -9,6 +9,7 @@ use super::document::{KEYRING, Kept};
 use super::image_path;
 use crate::layout::prefix_of;
 use crate::registry::Registry;
+use crate::registry::document::store_text;
 
 /// Problems beyond these are counted only.
 const PROBLEMS_MAX: usize = 100;
@@ -82,7 +83,7 @@ async fn check_object(
     if !read_data {
         return Ok(());
     }
-    let got = store.get_opts(at, GetOptions::default()).await.map_err(|error| error.to_string())?;
+    let got = store.get_opts(at, GetOptions::default()).await.map_err(|error| store_text(&error))?;
     let read = got.into_stream().try_fold(0u64, async |sum, piece| Ok(sum + piece.len() as u64)).await;
     match read.map_err(|error| error.to_string())? {
         read if read == size => Ok(()),

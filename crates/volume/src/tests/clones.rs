@@ -81,6 +81,13 @@ async fn a_clone_shares_what_it_began_with_and_goes_its_own_way() {
         assert!(matches!(outcome, Err(FsError::Busy(why)) if why == HAS_CLONES), "{outcome:?}");
     }
     assert_eq!(volume.snapshots()[0].clones, ["c"]);
+    let origin = async || registry.list().await.unwrap().into_iter().find_map(|info| info.origin);
+    assert_eq!(origin().await.as_deref(), Some("v@a"));
+    volume.rename_snapshot("a", "first").await.unwrap();
+    volume.snapshot("a").await.unwrap();
+    assert_eq!(origin().await.as_deref(), Some("v@first"));
+    volume.destroy_snapshot("a").await.unwrap();
+    volume.rename_snapshot("first", "a").await.unwrap();
     drop((volume, clone));
     registry.close().await.unwrap();
     let (registry, volume) = place.open().await;
