@@ -308,6 +308,28 @@ async fn a_lock_sent_again_through_another_channel_was_carried_out() {
     }
 }
 
+/// Otherwise everybody who sees the file keeps its owner from it.
+#[tokio::test]
+async fn an_open_without_access_to_data_locks_none() {
+    const READ_CONTROL: u32 = 0x0002_0000;
+    let (state, _files) = server().await;
+    let mut peer = Peer::new(&state, true).await;
+    for access in [READ_ATTRIBUTES, READ_CONTROL, DELETE] {
+        let file_id = create(&mut peer, &state, Open { access, ..Open::default() }).await.file_id;
+        let (_, reply) = peer.request(&state, Command::Lock, &lock_body(file_id)).await;
+        assert_eq!(status(&reply), ntstatus::STATUS_ACCESS_DENIED, "{access:#x}");
+    }
+    // FILE_READ_DATA, then FILE_WRITE_DATA once that has gone.
+    for access in [0x1, 0x2] {
+        let mut peer = Peer::new(&state, true).await;
+        let file_id = create(&mut peer, &state, Open { access, ..Open::default() }).await.file_id;
+        let (_, reply) = peer.request(&state, Command::Lock, &lock_body(file_id)).await;
+        assert_eq!(status(&reply), 0, "{access:#x}");
+        peer.drop_connection(&state).await;
+        settle().await;
+    }
+}
+
 #[tokio::test]
 async fn a_user_has_so_many_opens_on_all_connections() {
     let (state, _files) = server().await;
