@@ -6,6 +6,8 @@
 //!   mount denies nothing.
 //! - `opens.judged_by_all`: a door without such rules has its opens judged here against each other as well
 //!   ([`Open::claim_against_all`]). Its opens that have claimed nothing yet refuse nobody.
+//! - `opens.reclaimed_first`: while clients of a door may take back the opens that they had before a restart, no open
+//!   of another door denies reading or writing a file that was there: it would take the file from them for good.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -246,12 +248,19 @@ impl Open {
     }
 
     /// Gives the open these uses and denials. `false` if another door's open forbids it
-    /// (`opens.denials_between_doors`).
+    /// (`opens.denials_between_doors`), or one that may yet be taken back does (`opens.reclaimed_first`).
     pub fn claim(&self, does: Uses, denies: Uses) -> bool {
+        self.shared.claim_after_reclaims((self.door, self.ino(), self.id), does, denies)
+    }
+
+    /// As [`Open::claim`], of what no client of another door can have had open before a restart: a directory, or a file that
+    /// was made with this open.
+    pub fn claim_of_new(&self, does: Uses, denies: Uses) -> bool {
         self.shared.opens.claim(self.ino(), self.id, does, denies, false)
     }
 
-    /// As [`Open::claim`], judged against the opens of its own door as well (`opens.judged_by_all`).
+    /// As [`Open::claim_of_new`], judged against the opens of its own door as well (`opens.judged_by_all`). Such a door keeps
+    /// its clients in order during reclaims itself.
     pub fn claim_against_all(&self, does: Uses, denies: Uses) -> bool {
         self.shared.opens.claim(self.ino(), self.id, does, denies, true)
     }
@@ -274,6 +283,14 @@ impl Open {
     /// Until the locks of the file change.
     pub fn lock_changes(&self) -> tokio::sync::watch::Receiver<()> {
         self.shared.locks.changes(self.ino())
+    }
+}
+
+impl Shared {
+    /// `opens.reclaimed_first`. An open that denies neither reading nor writing is in nobody's way.
+    fn claim_after_reclaims(&self, (door, ino, id): (u32, Ino, u64), does: Uses, denies: Uses) -> bool {
+        let may_be_in_the_way = denies.meets(Uses::READ.and(Uses::WRITE)) && self.leases.awaits_reclaims(door);
+        !may_be_in_the_way && self.opens.claim(ino, id, does, denies, false)
     }
 }
 
@@ -391,5 +408,42 @@ mod tests {
         assert!(opens.denied(FILE, 2, Uses::WRITE) && !opens.denied_by_any(FILE, Some(ids[5]), Uses::WRITE));
         ids.iter().for_each(|&id| opens.remove(FILE, id));
         assert!(opens.shard(FILE).lock().is_empty() && !opens.has_denials());
+    }
+
+    /// A door with a client that is still to take back its opens, or not.
+    #[derive(Default)]
+    struct Restarted(std::sync::atomic::AtomicBool);
+
+    impl crate::leases::Holder for Restarted {
+        fn holds(&self, _: Ino, _: Recall) -> bool {
+            false
+        }
+
+        fn recall(&self, _: Ino, _: Recall) -> futures::future::BoxFuture<'_, ()> {
+            Box::pin(std::future::ready(()))
+        }
+
+        fn awaits_reclaims(&self) -> bool {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
+
+    /// `opens.reclaimed_first`
+    #[test]
+    fn no_other_door_takes_a_file_before_it_is_reclaimed() {
+        let (shared, door) = (Shared::default(), Arc::<Restarted>::default());
+        let weak: std::sync::Weak<dyn crate::leases::Holder> =
+            Arc::downgrade(&(Arc::clone(&door) as Arc<dyn crate::leases::Holder>));
+        shared.leases.add(2, weak);
+        let smb = shared.opens.add(FILE, 1, Uses::NOTHING).unwrap();
+        let claim = |does, denies| shared.claim_after_reclaims((1, FILE, smb), does, denies);
+        door.0.store(true, Ordering::Relaxed);
+        assert!(!claim(Uses::READ, Uses::WRITE) && !claim(BOTH, BOTH.and(Uses::DELETE)));
+        assert!(claim(BOTH, Uses::NOTHING) && claim(BOTH, Uses::DELETE), "in nobody's way");
+        let reclaimed = shared.opens.add(FILE, 2, Uses::NOTHING).unwrap();
+        assert!(shared.opens.claim(FILE, reclaimed, BOTH, Uses::NOTHING, true));
+        shared.opens.remove(FILE, reclaimed);
+        door.0.store(false, Ordering::Relaxed);
+        assert!(claim(Uses::READ, Uses::WRITE), "at once when all are back");
     }
 }
