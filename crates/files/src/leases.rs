@@ -43,8 +43,8 @@ pub trait Holder: Send + Sync {
     /// Asks it back and waits for it; may end early, never hang for ever.
     fn recall(&self, ino: Ino, what: Recall) -> BoxFuture<'_, ()>;
 
-    /// Whether its clients are still to take back the locks that they had before a restart: until then no other door locks
-    /// anything. Quick.
+    /// Whether its clients are still to take back the opens and locks that they had before a restart: until then no other
+    /// door locks anything, nor denies reading or writing. Quick.
     fn awaits_reclaims(&self) -> bool {
         false
     }
@@ -81,7 +81,7 @@ impl Leases {
         others.filter(|holder| holder.holds(ino, what)).collect()
     }
 
-    /// Whether `door` may lock nothing for now ([`Holder::awaits_reclaims`]).
+    /// Whether `door` may lock and deny nothing for now ([`Holder::awaits_reclaims`]).
     pub(crate) fn awaits_reclaims(&self, door: u32) -> bool {
         self.has_holders() && self.others(door).iter().any(|holder| holder.awaits_reclaims())
     }

@@ -6,6 +6,8 @@
 //!   mount denies nothing.
 //! - `opens.judged_by_all`: a door without such rules has its opens judged here against each other as well
 //!   ([`Open::claim_against_all`]). Its opens that have claimed nothing yet refuse nobody.
+//! - `opens.reclaimed_first`: while clients of a door may take back the opens that they had before a restart, no open
+//!   of another door denies reading or writing a file that was there: it would take the file from them for good.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -57,9 +59,9 @@ impl Uses {
     }
 }
 
-#[derive(Clone, Copy)]
-struct Entry {
-    id: u64,
+/// Everything of an open that decides about others. Many opens of a file are alike.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Kind {
     door: u32,
     does: Uses,
     denies: Uses,
@@ -67,7 +69,7 @@ struct Entry {
     by_all: bool,
 }
 
-impl Entry {
+impl Kind {
     /// Whether it stands in the way of an open of `door` with these uses and denials.
     fn refuses(&self, door: u32, by_all: bool, does: Uses, denies: Uses) -> bool {
         let is_judged = self.door != door || (by_all && self.by_all);
@@ -75,7 +77,47 @@ impl Entry {
     }
 }
 
-type Shard = HashMap<Ino, Vec<Entry>>;
+/// The opens of one file. A client may have it open thousands of times, so judging an open looks at the kinds that there
+/// are, and closing one at its own entry.
+#[derive(Default)]
+struct FileOpens {
+    by_id: HashMap<u64, Kind>,
+    /// Each kind with the number of its opens, which is never zero.
+    kinds: Vec<(Kind, usize)>,
+}
+
+impl FileOpens {
+    fn insert(&mut self, id: u64, kind: Kind) {
+        self.by_id.insert(id, kind);
+        match self.kinds.iter_mut().find(|(other, _)| *other == kind) {
+            Some((_, count)) => *count += 1,
+            None => self.kinds.push((kind, 1)),
+        }
+    }
+
+    fn remove(&mut self, id: u64) -> Option<Kind> {
+        let kind = self.by_id.remove(&id)?;
+        if let Some(at) = self.kinds.iter().position(|(other, _)| *other == kind) {
+            self.kinds[at].1 -= 1;
+            if self.kinds[at].1 == 0 {
+                self.kinds.swap_remove(at);
+            }
+        }
+        Some(kind)
+    }
+
+    fn any(&self, is_it: impl Fn(&Kind) -> bool) -> bool {
+        self.kinds.iter().any(|(kind, _)| is_it(kind))
+    }
+
+    /// As [`FileOpens::any`] of all opens but this one.
+    fn any_but(&self, id: Option<u64>, is_it: impl Fn(&Kind) -> bool) -> bool {
+        let own = id.and_then(|id| self.by_id.get(&id));
+        self.kinds.iter().any(|(kind, count)| *count > usize::from(own == Some(kind)) && is_it(kind))
+    }
+}
+
+type Shard = HashMap<Ino, FileOpens>;
 
 pub(crate) struct Opens {
     shards: [Mutex<Shard>; SHARDS],
@@ -99,15 +141,21 @@ impl Opens {
         &self.shards[ino.0 as usize % SHARDS]
     }
 
+    /// Whether the file has an open of this kind.
+    fn any(&self, ino: Ino, is_it: impl Fn(&Kind) -> bool) -> bool {
+        self.shard(ino).lock().get(&ino).is_some_and(|opens| opens.any(is_it))
+    }
+
     pub(crate) fn by_others(&self, ino: Ino, door: u32) -> bool {
-        self.shard(ino).lock().get(&ino).is_some_and(|opens| opens.iter().any(|open| open.door != door))
+        self.any(ino, |open| open.door != door)
     }
 
     /// Opens that may write, of all doors.
     pub(crate) fn writers(&self) -> usize {
-        let may_write =
-            |shard: &Mutex<Shard>| shard.lock().values().flatten().filter(|open| open.does.meets(Uses::WRITE)).count();
-        self.shards.iter().map(may_write).sum()
+        let of_file = |opens: &FileOpens| -> usize {
+            opens.kinds.iter().filter(|(kind, _)| kind.does.writes()).map(|(_, count)| *count).sum()
+        };
+        self.shards.iter().map(|shard| shard.lock().values().map(of_file).sum::<usize>()).sum()
     }
 
     /// Whether any open of any file denies anything.
@@ -125,19 +173,18 @@ impl Opens {
 
     /// Whether another door's open denies what `door` is about to do.
     pub(crate) fn denied(&self, ino: Ino, door: u32, does: Uses) -> bool {
-        let shard = self.shard(ino).lock();
-        shard.get(&ino).is_some_and(|opens| opens.iter().any(|open| open.door != door && open.denies.meets(does)))
+        self.any(ino, |open| open.door != door && open.denies.meets(does))
     }
 
     /// `None` if another door's open denies it (`opens.denials_between_doors`).
     fn add(&self, ino: Ino, door: u32, does: Uses) -> Option<u64> {
         let mut shard = self.shard(ino).lock();
         let opens = shard.entry(ino).or_default();
-        if opens.iter().any(|open| open.door != door && open.denies.meets(does)) {
+        if opens.any(|open| open.door != door && open.denies.meets(does)) {
             return None;
         }
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        opens.push(Entry { id, door, does, denies: Uses::NOTHING, by_all: false });
+        opens.insert(id, Kind { door, does, denies: Uses::NOTHING, by_all: false });
         Some(id)
     }
 
@@ -146,12 +193,12 @@ impl Opens {
     fn claim(&self, ino: Ino, id: u64, does: Uses, denies: Uses, by_all: bool) -> bool {
         let mut shard = self.shard(ino).lock();
         let Some(opens) = shard.get_mut(&ino) else { return false };
-        let Some(at) = opens.iter().position(|open| open.id == id) else { return false };
-        let door = opens[at].door;
-        let is_refused = opens.iter().any(|other| other.id != id && other.refuses(door, by_all, does, denies));
+        let Some(own) = opens.by_id.get(&id).copied() else { return false };
+        let is_refused = opens.any_but(Some(id), |other| other.refuses(own.door, by_all, does, denies));
         if !is_refused {
-            self.count_denials(opens[at].denies, denies);
-            opens[at] = Entry { does, denies, by_all, ..opens[at] };
+            self.count_denials(own.denies, denies);
+            opens.remove(id);
+            opens.insert(id, Kind { does, denies, by_all, ..own });
         }
         !is_refused
     }
@@ -159,22 +206,21 @@ impl Opens {
     /// Whether an open of any door but `but` denies this.
     fn denied_by_any(&self, ino: Ino, but: Option<u64>, does: Uses) -> bool {
         let shard = self.shard(ino).lock();
-        shard.get(&ino).is_some_and(|opens| opens.iter().any(|open| Some(open.id) != but && open.denies.meets(does)))
+        shard.get(&ino).is_some_and(|opens| opens.any_but(but, |open| open.denies.meets(does)))
     }
 
     /// Whether an open of another door may write.
     pub(crate) fn written_by_others(&self, ino: Ino, door: u32) -> bool {
-        let shard = self.shard(ino).lock();
-        shard.get(&ino).is_some_and(|opens| opens.iter().any(|open| open.door != door && open.does.writes()))
+        self.any(ino, |open| open.door != door && open.does.writes())
     }
 
     fn remove(&self, ino: Ino, id: u64) {
         let mut shard = self.shard(ino).lock();
         let Some(opens) = shard.get_mut(&ino) else { return };
-        if let Some(at) = opens.iter().position(|open| open.id == id) {
-            self.count_denials(opens.swap_remove(at).denies, Uses::NOTHING);
+        if let Some(kind) = opens.remove(id) {
+            self.count_denials(kind.denies, Uses::NOTHING);
         }
-        if opens.is_empty() {
+        if opens.by_id.is_empty() {
             shard.remove(&ino);
         }
     }
@@ -202,12 +248,19 @@ impl Open {
     }
 
     /// Gives the open these uses and denials. `false` if another door's open forbids it
-    /// (`opens.denials_between_doors`).
+    /// (`opens.denials_between_doors`), or one that may yet be taken back does (`opens.reclaimed_first`).
     pub fn claim(&self, does: Uses, denies: Uses) -> bool {
+        self.shared.claim_after_reclaims((self.door, self.ino(), self.id), does, denies)
+    }
+
+    /// As [`Open::claim`], of what no client of another door can have had open before a restart: a directory, or a file that
+    /// was made with this open.
+    pub fn claim_of_new(&self, does: Uses, denies: Uses) -> bool {
         self.shared.opens.claim(self.ino(), self.id, does, denies, false)
     }
 
-    /// As [`Open::claim`], judged against the opens of its own door as well (`opens.judged_by_all`).
+    /// As [`Open::claim_of_new`], judged against the opens of its own door as well (`opens.judged_by_all`). Such a door keeps
+    /// its clients in order during reclaims itself.
     pub fn claim_against_all(&self, does: Uses, denies: Uses) -> bool {
         self.shared.opens.claim(self.ino(), self.id, does, denies, true)
     }
@@ -230,6 +283,14 @@ impl Open {
     /// Until the locks of the file change.
     pub fn lock_changes(&self) -> tokio::sync::watch::Receiver<()> {
         self.shared.locks.changes(self.ino())
+    }
+}
+
+impl Shared {
+    /// `opens.reclaimed_first`. An open that denies neither reading nor writing is in nobody's way.
+    fn claim_after_reclaims(&self, (door, ino, id): (u32, Ino, u64), does: Uses, denies: Uses) -> bool {
+        let may_be_in_the_way = denies.meets(Uses::READ.and(Uses::WRITE)) && self.leases.awaits_reclaims(door);
+        !may_be_in_the_way && self.opens.claim(ino, id, does, denies, false)
     }
 }
 
@@ -333,5 +394,56 @@ mod tests {
         assert!(claim(first, BOTH, Uses::DELETE) && opens.has_denials());
         [first, second, third, mount].into_iter().for_each(|id| opens.remove(FILE, id));
         assert!(!opens.has_denials() && opens.shard(FILE).lock().is_empty());
+    }
+
+    /// Opens that are alike cost a judgement nothing more: ten thousand of them have one kind.
+    #[test]
+    fn opens_that_are_alike_are_judged_as_one() {
+        let opens = Opens::default();
+        let ids: Vec<u64> = (0..10_000).map(|_| opens.add(FILE, 1, Uses::READ).unwrap()).collect();
+        assert!(ids.iter().all(|&id| opens.claim(FILE, id, BOTH, Uses::NOTHING, false)));
+        assert_eq!(opens.shard(FILE).lock()[&FILE].kinds.len(), 1);
+        assert_eq!(opens.writers(), 10_000);
+        assert!(opens.claim(FILE, ids[5], BOTH, Uses::WRITE, false));
+        assert!(opens.denied(FILE, 2, Uses::WRITE) && !opens.denied_by_any(FILE, Some(ids[5]), Uses::WRITE));
+        ids.iter().for_each(|&id| opens.remove(FILE, id));
+        assert!(opens.shard(FILE).lock().is_empty() && !opens.has_denials());
+    }
+
+    /// A door with a client that is still to take back its opens, or not.
+    #[derive(Default)]
+    struct Restarted(std::sync::atomic::AtomicBool);
+
+    impl crate::leases::Holder for Restarted {
+        fn holds(&self, _: Ino, _: Recall) -> bool {
+            false
+        }
+
+        fn recall(&self, _: Ino, _: Recall) -> futures::future::BoxFuture<'_, ()> {
+            Box::pin(std::future::ready(()))
+        }
+
+        fn awaits_reclaims(&self) -> bool {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
+
+    /// `opens.reclaimed_first`
+    #[test]
+    fn no_other_door_takes_a_file_before_it_is_reclaimed() {
+        let (shared, door) = (Shared::default(), Arc::<Restarted>::default());
+        let weak: std::sync::Weak<dyn crate::leases::Holder> =
+            Arc::downgrade(&(Arc::clone(&door) as Arc<dyn crate::leases::Holder>));
+        shared.leases.add(2, weak);
+        let smb = shared.opens.add(FILE, 1, Uses::NOTHING).unwrap();
+        let claim = |does, denies| shared.claim_after_reclaims((1, FILE, smb), does, denies);
+        door.0.store(true, Ordering::Relaxed);
+        assert!(!claim(Uses::READ, Uses::WRITE) && !claim(BOTH, BOTH.and(Uses::DELETE)));
+        assert!(claim(BOTH, Uses::NOTHING) && claim(BOTH, Uses::DELETE), "in nobody's way");
+        let reclaimed = shared.opens.add(FILE, 2, Uses::NOTHING).unwrap();
+        assert!(shared.opens.claim(FILE, reclaimed, BOTH, Uses::NOTHING, true));
+        shared.opens.remove(FILE, reclaimed);
+        door.0.store(false, Ordering::Relaxed);
+        assert!(claim(Uses::READ, Uses::WRITE), "at once when all are back");
     }
 }

@@ -6,14 +6,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use tokio::sync::{Notify, RwLock};
+use tracing::warn;
 use uuid::Uuid;
 
 use crate::admission::{Admission, AdmissionObserver, Counted, StrangerLedger};
 use crate::auth_policy::{AuthPolicy, AuthSettings};
-use crate::conn::limits::Limits;
+use crate::conn::limits::{Limits, MAX_OPENS_PER_CONNECTION};
 use crate::conn::state::{Connection, Open};
-use crate::files::{DurableTable, LeaseTable, Replays};
+use crate::files::{DurableTable, LeaseTable, OpenBudget, OpenSlot, Replays};
 use crate::handlers::interfaces::Interfaces;
+use crate::ntstatus;
 use crate::proto::auth::ntlm::UserCreds;
 use crate::share::{ShareBindings, Visitor};
 
@@ -151,6 +153,7 @@ pub struct ServerState {
     /// Every durable open, and the ones kept after their session ended.
     pub(crate) durable: Arc<DurableTable>,
     pub(crate) replays: Arc<Replays<RwLock<Open>>>,
+    pub(crate) open_budget: Arc<OpenBudget>,
 }
 
 impl ServerState {
@@ -179,7 +182,24 @@ impl ServerState {
             leases: Arc::default(),
             durable,
             replays: Arc::default(),
+            open_budget: Arc::default(),
         }
+    }
+
+    /// A place for one more open on `conn` of `user`, or of a guest. Fails with
+    /// STATUS_INSUFFICIENT_RESOURCES when the connection, the user or all together have as many as they may.
+    pub(crate) fn open_slot(&self, conn: &Connection, user: Option<&str>) -> Result<OpenSlot, u32> {
+        let slot = OpenSlot::acquire(&conn.open_count, MAX_OPENS_PER_CONNECTION)
+            .and_then(|slot| slot.within(&self.open_budget, self.holder(conn, user)));
+        slot.ok_or_else(|| {
+            warn!(?user, peer = ?conn.peer_addr, "open limit reached");
+            ntstatus::STATUS_INSUFFICIENT_RESOURCES
+        })
+    }
+
+    /// The number by which the opens of `user`, or of a guest, are counted.
+    pub(crate) fn holder(&self, conn: &Connection, user: Option<&str>) -> u64 {
+        self.open_budget.holder(user, conn.peer_addr.map(|peer| peer.ip()))
     }
 
     /// Find a share by case-insensitive name.

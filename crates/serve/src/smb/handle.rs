@@ -53,6 +53,8 @@ pub struct FileHandle {
     pub list_end: AtomicU64,
     pub open: Open,
     pub entry_name: Arc<EntryName>,
+    /// A file that was there before this open: clients of other doors may have had it open before a restart.
+    pub had_openers: bool,
 }
 
 #[async_trait]
@@ -73,7 +75,10 @@ impl Handle for FileHandle {
     fn claim(&self, access: u32, share: u32) -> bool {
         let does = rights::uses(access);
         let denies = if does == Uses::NOTHING { Uses::NOTHING } else { rights::denied(share) };
-        self.open.claim(does, denies)
+        match self.had_openers {
+            true => self.open.claim(does, denies),
+            false => self.open.claim_of_new(does, denies),
+        }
     }
 
     fn lock_range(&self, range: RangeInclusive<u64>, exclusive: bool) -> bool {

@@ -17,7 +17,9 @@ use parking_lot::Mutex;
 /// All entries of a volume that clients have open.
 #[derive(Default)]
 pub struct EntryTracker {
-    entries: Mutex<HashMap<Ino, Vec<Weak<TrackedEntry>>>>,
+    /// By their numbers: a file may be open thousands of times, and each close removes its own.
+    entries: Mutex<HashMap<Ino, HashMap<u64, Weak<TrackedEntry>>>>,
+    next_number: AtomicU64,
     directory_renames: AtomicU64,
 }
 
@@ -35,6 +37,7 @@ pub struct EntryAt {
 /// One entry, as long as somebody keeps it.
 pub struct TrackedEntry {
     ino: Ino,
+    number: u64,
     at: Mutex<EntryAt>,
     tracker: Arc<EntryTracker>,
 }
@@ -43,7 +46,7 @@ impl Drop for TrackedEntry {
     fn drop(&mut self) {
         let mut entries = self.tracker.entries.lock();
         if let Some(of_inode) = entries.get_mut(&self.ino) {
-            of_inode.retain(|entry| entry.strong_count() > 0);
+            of_inode.remove(&self.number);
             if of_inode.is_empty() {
                 entries.remove(&self.ino);
             }
@@ -80,8 +83,9 @@ impl EntryTracker {
     /// Follows the entry `name` of `dir`, which led to `ino`, from now on.
     pub fn track(self: &Arc<Self>, ino: Ino, dir: Ino, name: Bytes) -> Arc<TrackedEntry> {
         let at = Mutex::new(EntryAt { dir, name, as_spelled: true, removed: false });
-        let entry = Arc::new(TrackedEntry { ino, at, tracker: Arc::clone(self) });
-        self.entries.lock().entry(ino).or_default().push(Arc::downgrade(&entry));
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+        let entry = Arc::new(TrackedEntry { ino, number, at, tracker: Arc::clone(self) });
+        self.entries.lock().entry(ino).or_default().insert(number, Arc::downgrade(&entry));
         entry
     }
 
@@ -116,7 +120,7 @@ impl EntryTracker {
 
     fn change(&self, ino: Ino, change: impl Fn(&mut EntryAt)) {
         let of_inode: Vec<_> = match self.entries.lock().get(&ino) {
-            Some(entries) => entries.iter().filter_map(Weak::upgrade).collect(),
+            Some(entries) => entries.values().filter_map(Weak::upgrade).collect(),
             None => return,
         };
         // Dropped after the lock of `entries`, which the last one takes.

@@ -9,6 +9,20 @@ use crate::proto::messages::Dialect;
 /// fails with STATUS_INSUFFICIENT_RESOURCES.
 pub const MAX_OPENS_PER_CONNECTION: usize = 16384;
 
+/// Files and named pipes that one user may hold open, on all connections, and guests of one network
+/// (an address, or a /64 of IPv6) together. As many as one connection may four times over: about
+/// 128 MiB. A CREATE past it fails with STATUS_INSUFFICIENT_RESOURCES.
+pub const MAX_OPENS_PER_HOLDER: usize = 65_536;
+
+/// Files and named pipes that all clients may hold open, about 512 MiB. A CREATE past it fails with
+/// STATUS_INSUFFICIENT_RESOURCES.
+pub const MAX_OPENS: usize = 262_144;
+
+/// Opens of one file by one user, or by guests of one network. Some work grows with the opens of a
+/// file (a break of a lease, a rename of a folder above). A CREATE past it fails with
+/// STATUS_INSUFFICIENT_RESOURCES.
+pub const MAX_OPENS_OF_FILE: usize = 4096;
+
 /// Byte-range locks one open may hold. A LOCK past it fails with
 /// STATUS_INSUFFICIENT_RESOURCES.
 pub const MAX_LOCKS_PER_OPEN: usize = 1024;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tokio::sync::RwLock;
+use tokio::task::JoinSet;
 use tracing::debug;
 
 use crate::backend::{FileInfo, Handle};
@@ -108,36 +109,54 @@ pub(crate) async fn finish_close(
     }
 }
 
-/// Closes every open in `opens`, each on its own task, so one that waits
-/// for a slow request does not hold up the others. Returns once all are
+/// Opens of one session that are closed at a time. A session may have thousands, and the others'
+/// requests run on the same threads.
+const CLOSED_AT_ONCE: usize = 32;
+
+/// Closes every open in `opens`, as [`end_opens`] does. Returns once all are
 /// closed; the tasks finish even if the caller stops waiting.
 pub(crate) async fn close_opens(opens: Vec<Arc<RwLock<Open>>>) {
     end_opens(opens, None).await;
 }
 
-/// Ends the opens of a session that is going away, each on its own task as
-/// [`close_opens`] does. With `keep`, a durable open that qualifies stays
+/// Ends the opens of a session that is going away. One that waits for a slow
+/// request does not hold up the others. With `keep`, a durable open that qualifies stays
 /// in that table for its client (MS-SMB2 3.3.7.1, 3.3.5.6); every other
 /// open is closed. `keep` carries the table's [`DurableTable::sweeps`]
 /// from before the session left its connection.
 pub(crate) async fn end_opens(opens: Vec<Arc<RwLock<Open>>>, keep: Option<(&Arc<DurableTable>, u64)>) {
-    let tasks: Vec<_> = opens
-        .into_iter()
-        .map(|open| {
-            let keep = keep.map(|(table, since)| (Arc::clone(table), since));
-            tokio::spawn(async move {
-                let open = match keep {
-                    Some((table, since)) => table.preserve(open, since).await,
-                    None => Some(open),
-                };
-                if let Some(open) = open {
-                    close_open(&open, false).await;
-                }
-            })
-        })
-        .collect();
-    for task in tasks {
-        let _ = task.await;
+    if opens.is_empty() {
+        return;
+    }
+    let keep = keep.map(|(table, since)| (Arc::clone(table), since));
+    let all = tokio::spawn(async move {
+        let (mut at_once, mut busy) = (JoinSet::new(), Vec::new());
+        for open in opens {
+            // Opens with requests are few: a connection has only so many under way.
+            if open.try_write().is_err() {
+                busy.push(tokio::spawn(end_open(open, keep.clone())));
+                continue;
+            }
+            if at_once.len() >= CLOSED_AT_ONCE {
+                at_once.join_next().await;
+            }
+            at_once.spawn(end_open(open, keep.clone()));
+        }
+        while at_once.join_next().await.is_some() {}
+        for task in busy {
+            let _ = task.await;
+        }
+    });
+    let _ = all.await;
+}
+
+async fn end_open(open: Arc<RwLock<Open>>, keep: Option<(Arc<DurableTable>, u64)>) {
+    let open = match keep {
+        Some((table, since)) => table.preserve(open, since).await,
+        None => Some(open),
+    };
+    if let Some(open) = open {
+        close_open(&open, false).await;
     }
 }
 

@@ -24,9 +24,9 @@ use crate::share::ShareBindings;
 use crate::utils::fill_random;
 
 use super::closing::close_open;
+use super::entries::KeptOpens;
 use super::file_ref::FileRef;
 use super::lease::{LeaseId, LeaseVersion};
-use super::table::KeptOpens;
 
 /// The time a version 2 request may ask for at most, unless the server's
 /// default is longer (MS-SMB2 3.3.5.9.10).
@@ -704,10 +704,10 @@ mod tests {
     use crate::access_mask::{FILE_READ_DATA, FILE_WRITE_DATA};
     use crate::backend::{FileInfo, FileTimes, OpenOptions};
     use crate::conn::outbound::{Notified, Outbound};
+    use crate::files::entries::Sharing;
     use crate::files::file_ref::{FileRef, OpenRequest};
     use crate::files::lease::{LeaseRequest, LeaseState, LeaseVersion};
     use crate::files::leases::LeaseTable;
-    use crate::files::table::Sharing;
     use crate::path::SmbPath;
     use crate::proto::messages::FileId;
     use crate::share::Share;

@@ -3,25 +3,26 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use tracing::debug;
+use tracing::{debug, warn};
 
 use crate::access_mask::DELETE;
 use crate::backend::{FileInfo, OpenName};
+use crate::conn::limits::MAX_OPENS_OF_FILE;
 use crate::conn::outbound::Notified;
 use crate::ntstatus;
 use crate::proto::messages::{FileId, OplockLevel};
 use crate::share::ShareBindings;
 
+use super::entries::{
+    DurableMark, FILE_SHARE_DELETE, FILE_SHARE_READ, FILE_SHARE_WRITE, KeptOpens, OpenEntries, OpenEntry, READ_ACCESS,
+    Sharing, WRITE_ACCESS,
+};
 use super::lease::{
-    Current, FileLease, FileView, Granted, LeaseId, LeaseRequest, LeaseState, OpenView, Trigger, grant, open_trigger,
-    stat_only,
+    Current, FileLease, FileView, Granted, LeaseId, LeaseRequest, LeaseState, Trigger, grant, open_trigger,
 };
 use super::leases::{BreakWait, GrantGuard, LeaseRef, LeaseTable, Notices};
 use super::pending_delete::PendingDelete;
-use super::table::{
-    DurableMark, FILE_SHARE_DELETE, FILE_SHARE_READ, FILE_SHARE_WRITE, FileNode, FileState, KeptOpens, OpenEntry,
-    READ_ACCESS, RangeLock, Sharing, WRITE_ACCESS,
-};
+use super::table::{FileNode, FileState, RangeLock};
 
 /// Source of [`FileLease::serial`].
 static NEXT_LEASE_SERIAL: AtomicU64 = AtomicU64::new(1);
@@ -32,6 +33,8 @@ pub(crate) struct OpenRequest {
     pub sharing: Sharing,
     /// The connection the open belongs to.
     pub owner: Notified,
+    /// The user or guest whose open it is, as [`MAX_OPENS_OF_FILE`] counts them.
+    pub holder: u64,
     /// The lease the CREATE asks for. Its own lease is not broken by the
     /// open (MS-FSA 2.1.4.12.2).
     pub lease: Option<LeaseId>,
@@ -158,7 +161,7 @@ impl FileRef {
                     state: Mutex::new(FileState {
                         me: me.clone(),
                         is_directory: info.is_directory,
-                        opens: Vec::new(),
+                        opens: OpenEntries::default(),
                         delete_pending: None,
                         locks: Vec::new(),
                         leases: Vec::new(),
@@ -186,22 +189,18 @@ impl FileRef {
             drop(notices);
             return Err(Refused { status, wait });
         }
+        if state.opens.count_of(req.holder) >= MAX_OPENS_OF_FILE {
+            warn!(limit = MAX_OPENS_OF_FILE, path = %name.opened_as(), "limit of opens of one file reached");
+            return Err(ntstatus::STATUS_INSUFFICIENT_RESOURCES.into());
+        }
         let id = table.next_open.fetch_add(1, Ordering::Relaxed);
-        state.opens.push(OpenEntry {
-            id,
-            sharing: req.sharing,
-            name: Arc::clone(&name),
-            lease: req.lease,
-            owner: req.owner,
-            waiting: false,
-            durable: None,
-        });
+        state.opens.insert(id, OpenEntry::new(req.sharing, Arc::clone(&name), req.lease, req.owner, req.holder));
         let (notices, waits) = match open_trigger(req.sharing.access, req.overwrite) {
             Some(trigger) => state.break_for(trigger, req.lease),
             None => Default::default(),
         };
-        if waits && let Some(entry) = state.opens.last_mut() {
-            entry.waiting = true;
+        if waits {
+            state.opens.set_waiting(id, true);
         }
         let wait = waits.then(|| state.wait());
         drop(state);
@@ -222,14 +221,12 @@ impl FileRef {
         let Some(entry) = state.entry(self.id) else {
             return Err(ntstatus::STATUS_FILE_CLOSED);
         };
-        let (lease, sharing) = (entry.lease, entry.sharing);
+        let (lease, sharing) = (entry.lease(), entry.sharing());
         if state.break_pending(lease) {
             return Ok(Some(state.wait()));
         }
         state.admit(sharing, Some(self.id))?;
-        if let Some(entry) = state.opens.iter_mut().find(|e| e.id == self.id) {
-            entry.waiting = false;
-        }
+        state.opens.set_waiting(self.id, false);
         Ok(None)
     }
 
@@ -271,16 +268,11 @@ impl FileRef {
             grantable = grantable.without(LeaseState::W);
             self.share.files.leased_directories.add(&self.node);
         }
-        let mut sender = Notified::default();
-        if let Some(entry) = state.opens.iter_mut().find(|e| e.id == self.id) {
-            entry.lease = Some(req.id);
-            sender = entry.owner.clone();
-        }
-        let opens: Vec<OpenView> =
-            state.opens.iter().map(|e| OpenView { lease: e.lease, stat_only: stat_only(e.sharing.access) }).collect();
+        state.opens.set_lease(self.id, req.id);
+        let sender = state.entry(self.id).map(|entry| entry.owner.clone()).unwrap_or_default();
         let leases: Vec<(LeaseId, LeaseState)> = state.leases.iter().map(|l| (l.id, l.state)).collect();
         let file = FileView {
-            opens: &opens,
+            used_beside: state.opens.work_beside(req.id),
             leases: &leases,
             has_locks: !state.locks.is_empty(),
             delete_pending: state.delete_pending.is_some(),
@@ -325,7 +317,7 @@ impl FileRef {
     /// The lease or oplock this open holds, as a CREATE response reports it.
     pub(crate) fn granted(&self) -> Option<Granted> {
         let state = self.node.state();
-        let id = state.entry(self.id).and_then(|e| e.lease)?;
+        let id = state.entry(self.id).and_then(OpenEntry::lease)?;
         let lease = state.leases.iter().find(|l| l.id == id)?;
         Some(Granted {
             id,
@@ -341,7 +333,7 @@ impl FileRef {
     /// before the response that tells the client the id is queued.
     pub(crate) fn set_file_id(&self, file_id: FileId) {
         let mut state = self.node.state();
-        let id = state.entry(self.id).and_then(|e| e.lease);
+        let id = state.entry(self.id).and_then(OpenEntry::lease);
         if let Some(lease) = state.leases.iter_mut().find(|l| l.id.is_oplock() && Some(l.id) == id) {
             lease.file_id = file_id;
         }
@@ -356,7 +348,7 @@ impl FileRef {
     pub(crate) fn acknowledge_oplock(&self, level: u8) -> Result<Notices, u32> {
         let held = {
             let state = self.node.state();
-            let id = state.entry(self.id).and_then(|e| e.lease);
+            let id = state.entry(self.id).and_then(OpenEntry::lease);
             state
                 .leases
                 .iter()
@@ -384,7 +376,7 @@ impl FileRef {
     pub(crate) fn mark_durable(&self, table: &Arc<impl KeptOpens + 'static>, id: u64) {
         let table = Arc::downgrade(table);
         let mut state = self.node.state();
-        if let Some(entry) = state.opens.iter_mut().find(|e| e.id == self.id) {
+        if let Some(entry) = state.opens.get_mut(self.id) {
             entry.durable = Some(DurableMark { table, id, detached: false, doomed: false });
         }
     }
@@ -397,11 +389,10 @@ impl FileRef {
     /// open is kept.
     pub(crate) fn try_detach(&self) -> bool {
         let mut state = self.node.state();
-        let Some(at) = state.opens.iter().position(|e| e.id == self.id) else {
+        let Some(entry) = state.entry(self.id) else {
             return false;
         };
-        let entry = &state.opens[at];
-        let Some(lease) = entry.lease.and_then(|id| state.leases.iter().find(|l| l.id == id)) else {
+        let Some(lease) = entry.lease().and_then(|id| state.leases.iter().find(|l| l.id == id)) else {
             return false;
         };
         let has_locks = state.locks.iter().any(|l| l.owner == self.id);
@@ -412,10 +403,11 @@ impl FileRef {
         if !keeps {
             return false;
         }
-        let entry = &mut state.opens[at];
-        entry.owner = Notified::default();
-        if let Some(mark) = entry.durable.as_mut() {
-            mark.detached = true;
+        if let Some(entry) = state.opens.get_mut(self.id) {
+            entry.owner = Notified::default();
+            if let Some(mark) = entry.durable.as_mut() {
+                mark.detached = true;
+            }
         }
         true
     }
@@ -433,9 +425,8 @@ impl FileRef {
     /// notifications for the lease until that response is queued.
     pub(crate) fn reattach(&self, owner: Notified) -> Option<(Granted, GrantGuard)> {
         let mut state = self.node.state();
-        let at = state.opens.iter().position(|e| e.id == self.id)?;
-        let entry = &state.opens[at];
-        let id = entry.lease?;
+        let entry = state.entry(self.id)?;
+        let id = entry.lease()?;
         if !entry.durable.as_ref().is_some_and(|d| d.detached && !d.doomed) {
             return None;
         }
@@ -453,7 +444,7 @@ impl FileRef {
             version: lease.version,
             parent: lease.parent,
         };
-        let entry = &mut state.opens[at];
+        let entry = state.opens.get_mut(self.id)?;
         entry.owner = owner.clone();
         if let Some(mark) = entry.durable.as_mut() {
             mark.detached = false;
@@ -469,7 +460,7 @@ impl FileRef {
     pub(crate) fn break_leases(&self, trigger: Trigger) {
         let notices = {
             let mut state = self.node.state();
-            let exempt = state.entry(self.id).and_then(|e| e.lease);
+            let exempt = state.entry(self.id).and_then(OpenEntry::lease);
             state.break_for(trigger, exempt).0
         };
         drop(notices);
@@ -477,7 +468,7 @@ impl FileRef {
 
     /// The lease this open holds.
     pub(crate) fn lease_id(&self) -> Option<LeaseId> {
-        self.node.state().entry(self.id).and_then(|e| e.lease)
+        self.node.state().entry(self.id).and_then(OpenEntry::lease)
     }
 
     /// The open's name.
@@ -489,7 +480,7 @@ impl FileRef {
     pub(crate) fn standing(&self) -> Standing {
         let state = self.node.state();
         let entry = state.entry(self.id);
-        let sharing = entry.map(|entry| entry.sharing).unwrap_or_default();
+        let sharing = entry.map(OpenEntry::sharing).unwrap_or_default();
         let (does, shares) = (|bits: u32| sharing.access & bits != 0, |bit: u32| sharing.share & bit != 0);
         Standing {
             reads: does(READ_ACCESS),
@@ -499,7 +490,7 @@ impl FileRef {
             denies_writes: !shares(FILE_SHARE_WRITE),
             denies_deletes: !shares(FILE_SHARE_DELETE),
             locks: state.locks.iter().filter(|lock| lock.owner == self.id).count(),
-            caches: entry.is_some_and(|entry| entry.lease.is_some()),
+            caches: entry.is_some_and(|entry| entry.lease().is_some()),
         }
     }
 
@@ -529,7 +520,7 @@ impl FileRef {
         let notices = {
             let mut state = self.node.state();
             if delete {
-                let entry = state.entry(self.id).map(|e| (e.lease, Arc::clone(&e.name)));
+                let entry = state.entry(self.id).map(|e| (e.lease(), Arc::clone(&e.name)));
                 let exempt = entry.as_ref().and_then(|e| e.0);
                 state.delete_pending = entry.map(|e| e.1);
                 state.break_for(Trigger::Handle, exempt).0
@@ -563,7 +554,7 @@ impl FileRef {
         // still caches writes, which only an attribute-only open allows,
         // the lock is refused: a lock taken now would keep that client from
         // writing back. A request that may wait tries again after that.
-        let exempt = state.entry(self.id).and_then(|e| e.lease);
+        let exempt = state.entry(self.id).and_then(OpenEntry::lease);
         let caching_writes = state.leases.iter().any(|l| Some(l.id) != exempt && l.state.contains(LeaseState::W));
         let notices = state.break_for(Trigger::Write, exempt).0;
         if !caching_writes {
@@ -646,13 +637,13 @@ impl FileRef {
         }
         let mut files = self.share.files.files();
         let mut state = self.node.state();
-        let entry = state.opens.iter().position(|e| e.id == self.id).map(|at| state.opens.remove(at));
+        let entry = state.opens.remove(self.id);
         state.locks.retain(|l| l.owner != self.id);
         self.node.count_ranges(&state);
         // MS-SMB2 3.3.4.17: a lease ends with its last open, without a
         // notification; a break in progress completes with it.
-        if let Some(id) = entry.as_ref().and_then(|e| e.lease)
-            && !state.opens.iter().any(|e| e.lease == Some(id))
+        if let Some(id) = entry.as_ref().and_then(OpenEntry::lease)
+            && !state.opens.holds(id)
         {
             state.leases.retain(|l| l.id != id);
             if state.is_directory && state.leases.is_empty() {
@@ -750,7 +741,6 @@ mod tests {
     use crate::access_mask::{DELETE, FILE_READ_DATA, FILE_WRITE_DATA};
     use crate::backend::OpenOptions;
     use crate::error::SmbError;
-    use crate::files::table::{FILE_SHARE_DELETE, FILE_SHARE_READ, FILE_SHARE_WRITE};
     use crate::share::{Share, ShareBindings};
     use crate::tests::memfs::MemFsBackend;
 
@@ -798,6 +788,41 @@ mod tests {
         for f in [attrs, b, c] {
             assert!(f.release(false).is_none());
         }
+        assert!(s.files.files().is_empty());
+    }
+
+    #[test]
+    fn a_file_is_open_only_so_often_by_one_user() {
+        let s = share();
+        let open = |holder| {
+            let sharing = Sharing { access: FILE_READ_DATA, share: ALL };
+            let request = OpenRequest { sharing, holder, ..OpenRequest::default() };
+            FileRef::register(&s, &info(7), MemFsBackend::new().name_at("f"), request).map_err(|r| r.status)
+        };
+        let mut opens: Vec<_> = (0..MAX_OPENS_OF_FILE).map(|_| open(1).unwrap()).collect();
+        assert_eq!(open(1).err(), Some(ntstatus::STATUS_INSUFFICIENT_RESOURCES));
+        let other = open(2).expect("another user's");
+        opens.truncate(MAX_OPENS_OF_FILE - 1);
+        opens.push(open(1).expect("one was closed"));
+        drop((opens, other));
+        assert!(s.files.files().is_empty());
+    }
+
+    /// What takes seconds where each open or close looks at all others.
+    #[test]
+    fn many_opens_of_one_file_take_no_longer_each() {
+        const COUNT: u64 = 40_000;
+        let s = share();
+        let begun = std::time::Instant::now();
+        let opens: Vec<_> = (0..COUNT)
+            .map(|n| {
+                let sharing = Sharing { access: FILE_READ_DATA, share: ALL };
+                let request = OpenRequest { sharing, holder: n % 16, ..OpenRequest::default() };
+                FileRef::register(&s, &info(7), MemFsBackend::new().name_at("f"), request).unwrap()
+            })
+            .collect();
+        drop(opens);
+        assert!(begun.elapsed() < std::time::Duration::from_secs(2), "{:?}", begun.elapsed());
         assert!(s.files.files().is_empty());
     }
 

@@ -265,17 +265,10 @@ pub(crate) fn open_trigger(access: u32, overwrite: bool) -> Option<Trigger> {
     }
 }
 
-/// An open of the file, as the grant rules see it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct OpenView {
-    pub lease: Option<LeaseId>,
-    pub stat_only: bool,
-}
-
 /// The file a lease is requested on.
 pub(crate) struct FileView<'a> {
-    /// Every open, the requester's own included.
-    pub opens: &'a [OpenView],
+    /// An open is more than attribute-only, beside those that hold the lease that is asked for.
+    pub used_beside: bool,
     /// Every lease on the file.
     pub leases: &'a [(LeaseId, LeaseState)],
     pub has_locks: bool,
@@ -303,7 +296,7 @@ impl FileView<'_> {
             return false;
         }
         if state.contains(LeaseState::W) {
-            self.opens.iter().all(|o| o.lease == Some(me) || o.stat_only) && others.all(|(_, s)| *s == LeaseState::NONE)
+            !self.used_beside && others.all(|(_, s)| *s == LeaseState::NONE)
         } else {
             !self.has_locks && others.all(|(_, s)| !s.contains(LeaseState::W))
         }
@@ -484,8 +477,8 @@ mod tests {
     fn level_ii_and_handle_caching_exclude_each_other() {
         let (leased, oplocked) = (id(1), LeaseId::new_oplock());
         let state = |me, asked, other, held| {
-            let opens = [OpenView { lease: Some(other), stat_only: false }];
-            let file = FileView { opens: &opens, leases: &[(other, held)], has_locks: false, delete_pending: false };
+            let file =
+                FileView { used_beside: true, leases: &[(other, held)], has_locks: false, delete_pending: false };
             grant(me, asked, None, &file, LeaseState::RWH).0
         };
         use LeaseState as S;
@@ -566,6 +559,13 @@ mod tests {
         assert!(!stat_only(0x0001_0000));
     }
 
+    /// An open of the file.
+    #[derive(Clone, Copy)]
+    struct OpenView {
+        lease: Option<LeaseId>,
+        stat_only: bool,
+    }
+
     /// Every file of up to three other opens, with leases in every state, is
     /// checked against the grant invariants for every request.
     #[test]
@@ -588,12 +588,11 @@ mod tests {
         }
         let grantables = [LeaseState::R, LeaseState::RH, LeaseState::RWH];
         for others in &open_sets {
-            let mut opens = others.clone();
-            opens.push(OpenView { lease: Some(me), stat_only: false });
+            let used_beside = others.iter().any(|o| o.lease != Some(me) && !o.stat_only);
             for (s2, s3) in STATES.iter().flat_map(|&a| STATES.map(|b| (a, b))) {
                 let leases = [(id(2), s2), (id(3), s3)];
                 for (has_locks, delete_pending) in [(false, false), (true, false), (false, true)] {
-                    let file = FileView { opens: &opens, leases: &leases, has_locks, delete_pending };
+                    let file = FileView { used_beside, leases: &leases, has_locks, delete_pending };
                     for bits in 0..8 {
                         let requested = LeaseState::requested(bits);
                         for grantable in grantables {
@@ -641,7 +640,7 @@ mod tests {
         assert!(requested.contains(got), "{}", ctx());
         let others = || file.leases.iter().filter(|(id, _)| *id != me);
         if got.contains(LeaseState::W) {
-            assert!(file.opens.iter().all(|o| o.lease == Some(me) || o.stat_only), "W beside another open: {}", ctx());
+            assert!(!file.used_beside, "W beside another open: {}", ctx());
             assert!(others().all(|(_, s)| *s == LeaseState::NONE), "W beside another lease: {}", ctx());
         }
         if got != LeaseState::NONE && !got.contains(LeaseState::W) {

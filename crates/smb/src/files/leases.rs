@@ -20,8 +20,9 @@ use crate::proto::header::{Command, HeaderTail, SMB2_FLAGS_SERVER_TO_REDIR, Smb2
 use crate::proto::messages::{LeaseBreakNotification, OplockBreakNotification};
 use crate::share::ShareBindings;
 
+use super::entries::DurableMark;
 use super::lease::{FileLease, LeaseId, LeaseState, LeaseVersion, Notification};
-use super::table::{DurableMark, FileNode};
+use super::table::FileNode;
 
 /// How long a client has to acknowledge a lease break before the lease
 /// drops to NONE (MS-SMB2 3.3.2.5; Windows servers wait 35 seconds).
@@ -314,9 +315,9 @@ mod tests {
     use crate::conn::outbound::Outbound;
     use crate::conn::writer::{ResponseReceiver, response_queue};
     use crate::files::durable::DurableTable;
+    use crate::files::entries::Sharing;
     use crate::files::file_ref::{FileRef, OpenRequest, Refused};
     use crate::files::lease::{Granted, LeaseRequest, Trigger};
-    use crate::files::table::Sharing;
     use crate::proto::messages::FileId;
     use crate::share::Share;
     use crate::tests::memfs::MemFsBackend;

@@ -3,6 +3,7 @@
 mod closing;
 mod directories;
 mod durable;
+mod entries;
 mod file_ref;
 mod lease;
 mod leases;
@@ -16,6 +17,7 @@ mod watch_table;
 
 pub(crate) use closing::{close_open, close_opens, end_opens};
 pub(crate) use durable::{Claim, Durability, DurableReg, DurableTable, Replayable, Unclaimed, v2_timeout};
+pub(crate) use entries::Sharing;
 pub use file_ref::Standing;
 pub(crate) use file_ref::{FileRef, OpenRequest, Refused};
 pub(crate) use lease::{Granted, LeaseId, LeaseRequest, LeaseState, LeaseVersion, Trigger};
@@ -24,9 +26,9 @@ pub(crate) use leases::LEASE_BREAK_TIMEOUT;
 pub(crate) use leases::{AfterSend, BreakWait, GrantGuard, LeaseRef, LeaseTable, MAX_BREAK_WAIT, Notices};
 pub(crate) use replays::{Begun, Place, Replays};
 pub(crate) use sequences::{ChannelSequence, LockSequences, UnderWay};
-pub(crate) use slots::OpenSlot;
+pub(crate) use slots::{OpenBudget, OpenSlot};
+pub(crate) use table::FileTable;
 pub(crate) use table::bytes_of;
-pub(crate) use table::{FileTable, Sharing};
 pub use table::{OpenFiles, OutsideAccess};
 #[cfg(test)]
 pub(crate) use watch::MAX_WATCHES_PER_CONNECTION;

@@ -3,54 +3,21 @@
 //! open: sharing modes (2.1.5.1.2.2), the delete-pending flag (2.1.5.15.3),
 //! byte-range locks (2.1.5.8) and leases (MS-SMB2 3.3.1.4).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tracing::debug;
 
-use crate::access_mask::{DELETE, FILE_APPEND_DATA, FILE_EXECUTE, FILE_READ_DATA, FILE_WRITE_DATA};
+use crate::access_mask::DELETE;
 use crate::backend::{FileInfo, OpenName, ShareBackend};
 use crate::conn::outbound::Notified;
 use crate::ntstatus;
 
 use super::directories::LeasedDirectories;
+use super::entries::{DurableMark, FILE_SHARE_DELETE, OpenEntries, OpenEntry, SHARED_ACCESS, Sharing};
 use super::lease::{Breaking, FileLease, LeaseId, LeaseState, Notification, Trigger, break_to, needs_ack, next_step};
 use super::leases::{AckWait, BreakWait, Notices, break_notification};
-
-// ShareAccess (MS-SMB2 2.2.13)
-pub(crate) const FILE_SHARE_READ: u32 = 0x0000_0001;
-pub(crate) const FILE_SHARE_WRITE: u32 = 0x0000_0002;
-pub(crate) const FILE_SHARE_DELETE: u32 = 0x0000_0004;
-
-pub(super) const READ_ACCESS: u32 = FILE_READ_DATA | FILE_EXECUTE;
-pub(super) const WRITE_ACCESS: u32 = FILE_WRITE_DATA | FILE_APPEND_DATA;
-/// Access that takes part in the sharing check. An open holding none of
-/// these never conflicts.
-const SHARED_ACCESS: u32 = READ_ACCESS | WRITE_ACCESS | DELETE;
-
-/// Access and sharing mode of an open, as CREATE requested them.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Sharing {
-    /// Open.GrantedAccess.
-    pub access: u32,
-    /// ShareAccess of the CREATE request.
-    pub share: u32,
-}
-
-impl Sharing {
-    /// True if this open and `other` cannot both be open on one file.
-    fn conflicts_with(self, other: Sharing) -> bool {
-        let denies = |access: u32, share: u32| {
-            (access & READ_ACCESS != 0 && share & FILE_SHARE_READ == 0)
-                || (access & WRITE_ACCESS != 0 && share & FILE_SHARE_WRITE == 0)
-                || (access & DELETE != 0 && share & FILE_SHARE_DELETE == 0)
-        };
-        self.access & SHARED_ACCESS != 0
-            && other.access & SHARED_ACCESS != 0
-            && (denies(self.access, other.share) || denies(other.access, self.share))
-    }
-}
 
 /// Source of [`Breaking::seq`].
 static NEXT_BREAK_SEQ: AtomicU64 = AtomicU64::new(1);
@@ -137,7 +104,7 @@ pub(super) struct FileState {
     /// The node holding this state.
     pub(super) me: Weak<FileNode>,
     pub(super) is_directory: bool,
-    pub(super) opens: Vec<OpenEntry>,
+    pub(super) opens: OpenEntries,
     /// The name to remove once the last open closes, while the file is
     /// delete-pending.
     pub(super) delete_pending: Option<Arc<dyn OpenName>>,
@@ -148,54 +115,6 @@ pub(super) struct FileState {
     /// lease break that completed, a lease that ended, a range unlocked, an
     /// open that left.
     pub(super) changed: tokio::sync::watch::Sender<u64>,
-}
-
-pub(super) struct OpenEntry {
-    pub(super) id: u64,
-    pub(super) sharing: Sharing,
-    pub(super) name: Arc<dyn OpenName>,
-    /// The lease the open holds.
-    pub(super) lease: Option<LeaseId>,
-    /// The connection the open belongs to, where breaks of its lease go.
-    pub(super) owner: Notified,
-    /// A CREATE waiting for other clients to give up write caching. It
-    /// counts against their write caching but not in the sharing check of
-    /// other opens; it runs its own sharing check once the wait ends
-    /// (MS-FSA 2.1.5.1 checks for oplock breaks before the open joins the
-    /// file's opens).
-    pub(super) waiting: bool,
-    /// Set on a durable open.
-    pub(super) durable: Option<DurableMark>,
-}
-
-impl OpenEntry {
-    /// Whether a directory above the open may be renamed while it lasts, by a Mac if `by_mac`. macOS renames
-    /// folders with open files in them, as POSIX lets it, and its opens go on; Time Machine's first backup
-    /// does so. Other clients know an open by its path and are not moved. An open kept for a client that has
-    /// gone is reconnected by its path.
-    fn bears_rename(&self, by_mac: bool) -> bool {
-        by_mac && self.owner.is_mac() && !self.durable.as_ref().is_some_and(|durable| durable.detached)
-    }
-}
-
-/// A table of opens that are kept without a connection.
-pub(crate) trait KeptOpens: Send + Sync {
-    /// Closes the kept open `id`, which no client can take back any more:
-    /// a break of its lease needed what the lease caches, or the lease lost
-    /// handle caching (MS-SMB2 3.3.4.7). The close runs on a task of the
-    /// current runtime.
-    fn purge(&self, id: u64);
-}
-
-/// The durable side of an open's entry: where the open is registered,
-/// whether it is kept without a connection, and whether a lease break
-/// already decided to close it.
-#[derive(Debug, Clone)]
-pub(crate) struct DurableMark {
-    pub table: Weak<dyn KeptOpens>,
-    pub id: u64,
-    pub detached: bool,
-    pub doomed: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -348,7 +267,7 @@ impl FileNode {
         {
             let bytes = break_notification(lease, unsent);
             let ack = lease.breaking.as_ref().map(|b| AckWait { node: me, id, seq: b.seq });
-            if state.held_only_detached(id) {
+            if state.opens.held_only_detached(id) {
                 let doomed = state.doom_detached(id, |_| true);
                 notices.close(doomed);
                 return notices;
@@ -371,21 +290,21 @@ impl FileState {
         if self.delete_pending.is_some() {
             return Err(ntstatus::STATUS_DELETE_PENDING);
         }
-        if self.opens.iter().any(|e| !e.waiting && Some(e.id) != except && e.sharing.conflicts_with(sharing)) {
+        if self.opens.conflict(sharing, except) {
             return Err(ntstatus::STATUS_SHARING_VIOLATION);
         }
         Ok(())
     }
 
     pub(super) fn entry(&self, id: u64) -> Option<&OpenEntry> {
-        self.opens.iter().find(|e| e.id == id)
+        self.opens.get(id)
     }
 
     /// The connections of the opens holding the lease `id`, each once, in
     /// open order: where a break of the lease may go (MS-SMB2 3.3.4.7).
     fn owners(&self, id: LeaseId) -> Vec<Notified> {
         let mut owners: Vec<Notified> = Vec::new();
-        for entry in self.opens.iter().filter(|e| e.lease == Some(id)) {
+        for entry in self.opens.holders(id) {
             if !owners.iter().any(|o| o.same(&entry.owner)) {
                 owners.push(entry.owner.clone());
             }
@@ -434,7 +353,7 @@ impl FileState {
     /// other connection of the same client is tried.
     pub(super) fn start_break(&mut self, at: usize, to: LeaseState, notices: &mut Notices) {
         let id = self.leases[at].id;
-        let orphaned = self.held_only_detached(id);
+        let orphaned = self.opens.held_only_detached(id);
         let lease = &mut self.leases[at];
         let from = lease.state;
         let ack = needs_ack(from);
@@ -462,12 +381,6 @@ impl FileState {
         }
     }
 
-    /// Whether the lease `id` is held, and only by opens kept for reconnect.
-    fn held_only_detached(&self, id: LeaseId) -> bool {
-        let mut holders = self.opens.iter().filter(|e| e.lease == Some(id)).peekable();
-        holders.peek().is_some() && holders.all(|e| e.durable.as_ref().is_some_and(|d| d.detached))
-    }
-
     /// Marks the opens kept for reconnect under the lease `id` that the
     /// lease no longer covers to be closed: every one once it stops caching
     /// handles, and the ones holding byte-range locks once it stops caching
@@ -481,7 +394,7 @@ impl FileState {
         if state.contains(LeaseState::W) {
             return Vec::new();
         }
-        let locked: Vec<u64> = self.locks.iter().map(|l| l.owner).collect();
+        let locked: HashSet<u64> = self.locks.iter().map(|l| l.owner).collect();
         self.doom_detached(id, |open| locked.contains(&open))
     }
 
@@ -490,15 +403,12 @@ impl FileState {
     /// before.
     fn doom_detached(&mut self, id: LeaseId, pick: impl Fn(u64) -> bool) -> Vec<DurableMark> {
         let mut doomed = Vec::new();
-        for entry in self.opens.iter_mut().filter(|e| e.lease == Some(id)) {
-            if !pick(entry.id) {
-                continue;
-            }
-            if let Some(mark) = entry.durable.as_mut().filter(|d| d.detached && !d.doomed) {
+        self.opens.for_holders(id, |open, entry| {
+            if let Some(mark) = entry.durable.as_mut().filter(|d| d.detached && !d.doomed && pick(open)) {
                 mark.doomed = true;
                 doomed.push(mark.clone());
             }
-        }
+        });
         doomed
     }
 
@@ -648,8 +558,8 @@ impl FileTable {
 
     /// True if the file has an open that may delete it.
     pub(crate) fn open_for_delete(&self, file_index: u64) -> bool {
-        let deletes = |e: &OpenEntry| !e.waiting && e.sharing.access & DELETE != 0;
-        self.node(file_index).is_some_and(|node| node.state().opens.iter().any(deletes))
+        let deletes = |sharing: Sharing| sharing.access & DELETE != 0;
+        self.node(file_index).is_some_and(|node| node.state().opens.any_settled(deletes))
     }
 
     /// True if the file is delete-pending.
@@ -733,9 +643,9 @@ impl FileTable {
                 false => Ok(()),
             };
         }
-        let keeps = |e: &OpenEntry| e.sharing.access & SHARED_ACCESS != 0 && e.sharing.share & FILE_SHARE_DELETE == 0;
+        let keeps = |sharing: Sharing| sharing.access & SHARED_ACCESS != 0 && sharing.share & FILE_SHARE_DELETE == 0;
         let is_kept = sharing.access & DELETE != 0
-            && self.streams_of(files, info.file_index).any(|stream| stream.state().opens.iter().any(keeps));
+            && self.streams_of(files, info.file_index).any(|stream| stream.state().opens.any_shared(keeps));
         if is_kept { Err(ntstatus::STATUS_SHARING_VIOLATION) } else { Ok(()) }
     }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use tracing::warn;
 
+use crate::access_mask::{FILE_APPEND_DATA, FILE_EXECUTE, FILE_READ_DATA, FILE_WRITE_DATA};
 use crate::backend::Handle;
 use crate::conn::limits::MAX_LOCKS_PER_OPEN;
 use crate::conn::pending::{Stop, stopped};
@@ -20,6 +21,9 @@ use crate::handlers::shared::{RequestTree, has_channels, lookup_open, note_chann
 use crate::ntstatus;
 use crate::proto::header::Smb2Header;
 use crate::proto::messages::{LockElement, LockRequest};
+
+/// An open has to read or write data before it locks any.
+const DATA_ACCESS: u32 = FILE_READ_DATA | FILE_WRITE_DATA | FILE_APPEND_DATA | FILE_EXECUTE;
 
 const SHARED: u32 = LockElement::FLAG_SHARED_LOCK;
 const EXCLUSIVE: u32 = LockElement::FLAG_EXCLUSIVE_LOCK;
@@ -131,6 +135,10 @@ async fn attempt(conn: &Arc<Connection>, hdr: &Smb2Header, tree: &Arc<TreeConnec
     // MS-FSA 2.1.5.8: directories take no byte-range locks.
     if open.is_directory {
         return fail(ntstatus::STATUS_INVALID_PARAMETER);
+    }
+    // As NtLockFile of Windows asks, and Samba: a lock keeps others from the data.
+    if open.granted_access & DATA_ACCESS == 0 {
+        return fail(ntstatus::STATUS_ACCESS_DENIED);
     }
     let Some(file) = open.file.as_ref() else {
         return fail(ntstatus::STATUS_FILE_CLOSED);

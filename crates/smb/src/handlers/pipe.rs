@@ -8,10 +8,8 @@ use std::sync::Arc;
 use tracing::{debug, warn};
 
 use crate::access_mask::{FILE_APPEND_DATA, FILE_READ_DATA, FILE_WRITE_DATA, granted_access};
-use crate::conn::limits::MAX_OPENS_PER_CONNECTION;
 use crate::conn::pending::{Stop, stopped};
 use crate::conn::state::{Connection, TreeConnect};
-use crate::files::OpenSlot;
 use crate::handlers::create_contexts::FILE_OPENED;
 use crate::handlers::response::{HandlerResponse, Outcome, Pending};
 use crate::handlers::shared::{channel_is_valid, lookup_session, still_connected};
@@ -57,7 +55,7 @@ pub(crate) async fn route(
     retained: usize,
 ) -> Option<Outcome> {
     let response = match hdr.command {
-        Command::Create => create(conn, hdr, tree, body).await,
+        Command::Create => create(server, conn, (hdr, tree), body).await,
         Command::Read => {
             let req = ReadRequest::parse(body).ok()?;
             let pipe = tree.pipe(req.file_id)?;
@@ -128,7 +126,12 @@ pub(crate) async fn route(
 /// ShareAccess and CreateDisposition are ignored, and so is every create
 /// context but a durable handle reconnect, which names no pipe. The
 /// response grants no oplock and carries no context.
-async fn create(conn: &Arc<Connection>, hdr: &Smb2Header, tree: &Arc<TreeConnect>, body: &[u8]) -> HandlerResponse {
+async fn create(
+    server: &ServerState,
+    conn: &Arc<Connection>,
+    (hdr, tree): (&Smb2Header, &Arc<TreeConnect>),
+    body: &[u8],
+) -> HandlerResponse {
     let Ok(req) = CreateRequest::parse(body) else {
         return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
     };
@@ -153,14 +156,13 @@ async fn create(conn: &Arc<Connection>, hdr: &Smb2Header, tree: &Arc<TreeConnect
         debug!(desired = req.desired_access, "pipe access refused");
         return HandlerResponse::err(ntstatus::STATUS_ACCESS_DENIED);
     };
-    let limit = MAX_OPENS_PER_CONNECTION;
     let caller = match lookup_session(conn, hdr.session_id) {
         Ok(session) => session.caller(conn.peer_addr.map(|peer| peer.ip())),
         Err(status) => return HandlerResponse::err(status),
     };
-    let Some(slot) = OpenSlot::acquire(&conn.open_count, limit) else {
-        warn!(limit, "open limit reached");
-        return HandlerResponse::err(ntstatus::STATUS_INSUFFICIENT_RESOURCES);
+    let slot = match server.open_slot(conn, caller.identity.user()) {
+        Ok(slot) => slot,
+        Err(status) => return HandlerResponse::err(status),
     };
     let mut opens = tree.opens_mut();
     if opens.closed {

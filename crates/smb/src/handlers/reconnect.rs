@@ -13,10 +13,9 @@ use uuid::Uuid;
 
 use crate::access_mask::Access;
 use crate::access_mask::maximal_access;
-use crate::conn::limits::MAX_OPENS_PER_CONNECTION;
 use crate::conn::pending::{Stop, stopped};
 use crate::conn::state::{Connection, Open, TreeConnect};
-use crate::files::{Claim, LeaseRequest, OpenSlot, Unclaimed, close_open};
+use crate::files::{Claim, LeaseRequest, Unclaimed, close_open};
 use crate::handlers::create_contexts::{ContextQueries, FILE_OPENED, caching_response, encode_response};
 use crate::handlers::response::{HandlerResponse, Outcome, Pending};
 use crate::handlers::shared::still_connected;
@@ -188,12 +187,13 @@ async fn take_back(
         close_open(&open_arc, false).await;
         return Err(not_found);
     }
-    let limit = MAX_OPENS_PER_CONNECTION;
-    let Some(slot) = OpenSlot::acquire(&conn.open_count, limit) else {
-        warn!(limit, "open limit reached");
-        drop(open);
-        server.durable.release_claim(id, open_arc).await;
-        return Err(ntstatus::STATUS_INSUFFICIENT_RESOURCES);
+    let slot = match server.open_slot(conn, r.owner.as_deref()) {
+        Ok(slot) => slot,
+        Err(status) => {
+            drop(open);
+            server.durable.release_claim(id, open_arc).await;
+            return Err(status);
+        }
     };
     // A backend that cannot describe the file fails the reconnect as a
     // missing open would, whatever its error.

@@ -13,10 +13,11 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::Access;
-use crate::conn::limits::MAX_OPENS_PER_CONNECTION;
+use crate::conn::limits::{MAX_OPENS_PER_CONNECTION, MAX_OPENS_PER_HOLDER};
 use crate::conn::state::TreeConnect;
 use crate::dispatch::dispatch_frame;
 use crate::error::SmbError;
+use crate::files::OpenSlot;
 use crate::files::{LEASE_BREAK_TIMEOUT, LeaseId};
 use crate::ntstatus;
 use crate::proto::crypto::{SigningAlgo, sign};
@@ -305,6 +306,45 @@ async fn a_lock_sent_again_through_another_channel_was_carried_out() {
         let (_, reply) = peer.request(&state, Command::Lock, &numbered_lock_body(file_id, 0x12)).await;
         assert_eq!(status(&reply), ntstatus::STATUS_LOCK_NOT_GRANTED);
     }
+}
+
+/// Otherwise everybody who sees the file keeps its owner from it.
+#[tokio::test]
+async fn an_open_without_access_to_data_locks_none() {
+    const READ_CONTROL: u32 = 0x0002_0000;
+    let (state, _files) = server().await;
+    let mut peer = Peer::new(&state, true).await;
+    for access in [READ_ATTRIBUTES, READ_CONTROL, DELETE] {
+        let file_id = create(&mut peer, &state, Open { access, ..Open::default() }).await.file_id;
+        let (_, reply) = peer.request(&state, Command::Lock, &lock_body(file_id)).await;
+        assert_eq!(status(&reply), ntstatus::STATUS_ACCESS_DENIED, "{access:#x}");
+    }
+    // FILE_READ_DATA, then FILE_WRITE_DATA once that has gone.
+    for access in [0x1, 0x2] {
+        let mut peer = Peer::new(&state, true).await;
+        let file_id = create(&mut peer, &state, Open { access, ..Open::default() }).await.file_id;
+        let (_, reply) = peer.request(&state, Command::Lock, &lock_body(file_id)).await;
+        assert_eq!(status(&reply), 0, "{access:#x}");
+        peer.drop_connection(&state).await;
+        settle().await;
+    }
+}
+
+#[tokio::test]
+async fn a_user_has_so_many_opens_on_all_connections() {
+    let (state, _files) = server().await;
+    let mut peer = Peer::new(&state, true).await;
+    let elsewhere = state.holder(&peer.conn, Some("Alice"));
+    let on_other_connections: Vec<_> = (0..MAX_OPENS_PER_HOLDER)
+        .map(|_| OpenSlot::acquire(&Arc::default(), 1).and_then(|slot| slot.within(&state.open_budget, elsewhere)))
+        .collect::<Option<_>>()
+        .expect("as many as there may be");
+    let (_, reply) = peer.request(&state, Command::Create, &Open::default().body()).await;
+    assert_eq!(status(&reply), ntstatus::STATUS_INSUFFICIENT_RESOURCES);
+    let mut guest = Peer::new(&state, false).await;
+    create(&mut guest, &state, Open::default()).await;
+    drop(on_other_connections);
+    create(&mut peer, &state, Open::default()).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -524,7 +524,8 @@ async fn past_the_watch_limit_a_notify_is_refused() {
         let last = final_of(&mut watcher, async_id).await;
         assert_eq!(status(&last), ntstatus::STATUS_CANCELLED);
     }
-    let dir = open_dir(&mut watcher, &state, "d").await;
+    // No more opens of one directory either.
+    let dir = open_dir(&mut watcher, &state, "e").await;
     let (_, reply) = watcher.request(&state, Command::ChangeNotify, &notify_body(dir, 4096, NAMES)).await;
     assert_eq!(status(&reply), ntstatus::STATUS_INSUFFICIENT_RESOURCES);
     assert_eq!(watcher.conn.notify_budget.watches(), MAX_WATCHES_PER_CONNECTION);

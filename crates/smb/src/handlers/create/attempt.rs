@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tracing::{debug, warn};
+use tracing::debug;
 
 use super::request::{CreateArgs, FILE_SUPERSEDE, GRANTABLE_LEASE, REPLAYABLE_ACCESS};
 use crate::access_mask::FILE_READ_DATA;
@@ -10,7 +10,6 @@ use crate::backend::{
     FILE_ATTRIBUTE_ARCHIVE, FILE_ATTRIBUTE_READONLY, FileInfo, FileTimes, Handle, Located, OpenAction, OpenIntent,
     OpenOptions, ShareBackend, VALID_SET_ATTRIBUTES,
 };
-use crate::conn::limits::MAX_OPENS_PER_CONNECTION;
 use crate::conn::outbound::Notified;
 use crate::conn::state::{Connection, Open, TreeConnect};
 use crate::error::{SmbError, SmbResult};
@@ -244,6 +243,7 @@ impl Attempt<'_> {
         OpenRequest {
             sharing: self.args.sharing,
             owner: self.owner.clone(),
+            holder: self.server.holder(self.conn, self.args.owner.as_deref()),
             lease: self.args.lease.map(|l| l.id),
             parent_lease: self.parent_lease,
             overwrite,
@@ -266,11 +266,7 @@ impl Attempt<'_> {
     /// open that truncates its place in the file table.
     async fn claim(&self) -> Result<Claimed, Box<Step>> {
         let (server, share, backend) = (self.server, &self.tree.share, self.tree.backend.as_ref());
-        let limit = MAX_OPENS_PER_CONNECTION;
-        let Some(slot) = OpenSlot::acquire(&self.conn.open_count, limit) else {
-            warn!(limit, "open limit reached");
-            return fail(ntstatus::STATUS_INSUFFICIENT_RESOURCES);
-        };
+        let slot = server.open_slot(self.conn, self.args.owner.as_deref()).or_else(fail)?;
         let lease_ref = match &self.args.lease {
             Some(l) => {
                 let file = leased_file(server, backend, l.id, &self.args.path).await;
