@@ -82,8 +82,6 @@ def test_a_log_that_nobody_takes_stops_nothing(folder):
 def test_a_service_whose_only_pool_does_not_open_goes_on_and_raises_the_alert(folder):
     larder = make(folder).start()
     assert larder.stop() == 0
-    file = larder.data / "larder.toml"
-    file.write_text(file.read_text() + '\n[listen]\nnfs = "127.0.0.1:0"\nsmb = "127.0.0.1:0"\n[page]\nlisten = "off"\n')
     for disk in larder.disks[1:]:
         os.rename(disk, f"{disk}.away")
     command = [larderd.binary(), "--data", larder.data, "serve"]
