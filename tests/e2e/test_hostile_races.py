@@ -280,8 +280,10 @@ def test_nothing_is_read_through_an_exchanged_name(scene, host):
     """x is mallory's file, then bob's; sub is mallory's folder, then root's, then a link to a folder of root's."""
     at = scene("reading")
     at.bobs_file()
-    (at.path / "x").write_bytes(b"mine")
-    os.chown(at.path / "x", at.mallory, at.mallory)
+    # One of the two is exchanged; the other shows that mallory reads what is her own.
+    for name in ("x", "still"):
+        (at.path / name).write_bytes(b"mine")
+        os.chown(at.path / name, at.mallory, at.mallory)
     outside = host.place / "outside"
     outside.mkdir(exist_ok=True)
     (outside / "inside").write_bytes(SECRET)
@@ -301,8 +303,8 @@ def test_nothing_is_read_through_an_exchanged_name(scene, host):
             nfs.write(found, 0, b"mine", FILE_SYNC)
 
         def visit():
-            got.add(dav("GET", f"/{at.kind}/reading/x").body)
-            got.add(dav("GET", f"/{at.kind}/reading/sub/inside").body)
+            for name in ("x", "still", "sub/inside"):
+                got.add(dav("GET", f"/{at.kind}/reading/{name}").body)
             dav("PUT", f"/{at.kind}/reading/sub/new", b"new")
             dav("MKCOL", f"/{at.kind}/reading/sub/folder")
 
