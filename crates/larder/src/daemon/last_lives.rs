@@ -1,8 +1,9 @@
 //! The machine's memory of the pools that it has run, in the data folder: `pool-lives`.
 //!
 //! - `lastlives.newest_is_remembered`: the newest life of each pool is there before a change is
-//!   acknowledged in it, and the newest generation of labels once all disks in sync have it. So a daemon that starts without one of the disks knows whether the others
-//!   have everything that it ever answered, and goes on without a person if they have.
+//!   acknowledged in it, and the newest generation of labels once all disks in sync have it. So a
+//!   daemon that starts without one of the disks knows whether the others have everything that it
+//!   ever answered, and goes on without a person if they have.
 //! - `lastlives.loss_asks`: without the file, or an entry in it, a person is asked. Nothing else
 //!   depends on it.
 
