@@ -931,12 +931,12 @@ pub(crate) async fn open_configured(
         last_lives: Some(memory_of_lives.clone()),
         ..OpenOptions::new(pool.disks.clone())
     };
-    // Giving it another name was cut short: the labels have the new one, the file has the old.
+    // Giving it another name was cut short: the file has the new one, the labels have the old.
     if let [found] = Pool::scan(&pool.disks).as_slice()
         && found.name != pool.name
         && memory_of_lives.knows(&found.id.to_string())
     {
-        tracing::info!("the pool '{}' is called '{}' again, as the configuration says", found.name, pool.name);
+        tracing::info!("the pool '{}' is called '{}' from now on, as the configuration says", found.name, pool.name);
         (options.name, options.rename) = (Some(found.id.to_string()), Some(pool.name.clone()));
     }
     open_pool(options, memory).await
