@@ -38,6 +38,10 @@ fn schedules_that_found_bugs_are_good_now() {
             2764222860,
             "a range of a file was not cloned while disks hung: a flush under way was taken for a file that changes",
         ),
+        (
+            1255214534,
+            "the machine remembered a life that no disk had: it refused to open the pool without one of the disks",
+        ),
     ];
     for (seed, bug) in found {
         let report = run(seed, Options::default());

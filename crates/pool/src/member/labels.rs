@@ -101,7 +101,10 @@ impl Members {
                 label.settled = label.generation;
             }
             if is_done && !is_announcing {
-                self.remember(&label);
+                // Without a disk that has the label, its life may be on none.
+                if !has_it.is_empty() {
+                    self.remember(&label);
+                }
                 break;
             }
             if !is_done {

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 
 use object_store::ObjectStoreExt;
 use parking_lot::Mutex;
@@ -385,6 +386,33 @@ async fn an_old_image_is_not_opened_alone_by_the_machine_that_wrote_newer_labels
     assert_eq!(pool.status().state, PoolState::Online, "{:?}", pool.status());
     verify(&pool, "a", 20, &["b"]).await;
     pool.close().await.unwrap();
+}
+
+/// `diverged.fewer_disks_asked`: a life that no disk has is not remembered. Writing labels is cut short anywhere, and then
+/// no disk takes any.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_life_that_reached_no_disk_does_not_keep_the_pool_closed() {
+    for here in [[0, 2], [1, 2]] {
+        for fuel in (0..30).step_by(3) {
+            let bench = Bench::new(3);
+            pool_of(&bench, Layout::Mirror3).await;
+            let memory = Arc::new(Memory::default());
+            let remembers =
+                || OpenOptions { last_lives: Some(memory.clone()), degraded: false, ..bench.open_options() };
+            Pool::open(remembers()).await.unwrap().close().await.unwrap();
+            only(&bench, &[0, 1]);
+            for left in [fuel, 0] {
+                bench.opener.fuel.store(left, SeqCst);
+                drop(Pool::open(remembers()).await);
+            }
+            bench.opener.fuel.store(i64::MAX, SeqCst);
+            only(&bench, &here);
+            let pool = Pool::open(remembers()).await.unwrap_or_else(|error| panic!("{here:?} after {fuel}: {error}"));
+            write(&pool, "a", 20).await;
+            verify(&pool, "a", 20, &[]).await;
+            pool.close().await.unwrap();
+        }
+    }
 }
 
 /// Where those that are here are more than those that are away, nobody is asked.
