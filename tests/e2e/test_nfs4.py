@@ -1,6 +1,7 @@
 """NFS version 4.0 to 4.2: the pseudo root, opens and locks among clients and with other doors, sessions, and restarts."""
 
 import fcntl
+import itertools
 import os
 import socket
 import subprocess
@@ -193,6 +194,80 @@ def test_rights_are_asked_at_open_and_kept_after_it(larder, four, here):
         four.write(guarded, 0, b"kept")
         with refused("EXIST"):
             four.open([*here, "new"], create=EXCLUSIVE_WITH_ATTRS, verifier=b"12345678", mode=0o600, owner=b"fifth")
+
+
+@pytest.mark.parametrize("minor", [0, 2])
+def test_users_of_one_owner_have_their_own_rights(larder, four, here, minor):
+    """A client names its owners as it likes: two of its users open a file as one owner."""
+    ann, bob = (1000, 1000), (2000, 2000)
+    anything = lambda r: r.take(len(r.data) - r.at)
+    with connect(larder, minor=minor) as nfs:
+        seqid = itertools.count(1)
+        if minor == 0:
+            set_client(nfs, b"shared-" + os.urandom(8))
+
+        def opened(user, name, **how):
+            nfs.as_user(*user)
+            file = nfs.open([*here, name], seqid=next(seqid), owner=b"shared", **how)
+            if file.flags & 2:
+                confirm = (nfs4.OPEN_CONFIRM, file.stateid + u32(next(seqid)), nfs4.stateid)
+                file.stateid = nfs.compound(put(file.handle), confirm)[-1]
+            return file
+
+        def refused_to(user, file, *operations):
+            nfs.as_user(*user)
+            for operation in operations:
+                with refused("ACCESS"):
+                    nfs.compound(*(operation if isinstance(operation, list) else [put(file.handle), operation]))
+
+        def a_lock(file, kind):
+            locker = u32(1) + u32(next(seqid)) + file.stateid + u32(1) + u64(nfs.client) + opaque(b"l" + os.urandom(4))
+            return (nfs4.LOCK, u32(kind) + u32(0) + u64(0) + u64(10) + locker, anything)
+
+        # The first user may read, the second one writes: the first one still may not.
+        made = four.open([*here, "theirs"], create=GUARDED, mode=0o644)
+        four.setattr(made.handle, owner="2000", group="2000")
+        four.write(made, 0, b"as it was")
+        opened(ann, "theirs", access=READ)
+        both = opened(bob, "theirs", access=BOTH)
+        refused_to(
+            ann, both, (nfs4.WRITE_OP, both.stateid + u64(0) + u32(2) + opaque(b"mine"), anything),
+            (nfs4.SETATTR, both.stateid + nfs4.fattr(size=0), anything), a_lock(both, WRITE_LOCK))
+        source = four.open([*here, "source"], create=GUARDED, mode=0o666)
+        four.write(source, 0, b"mine")
+        if minor > 0:
+            span = both.stateid + u64(0) + u64(0) + u64(4)
+            to_theirs = [put(source.handle), nfs4.SAVE, put(both.handle)]
+            refused_to(
+                ann, both, (nfs4.ALLOCATE, both.stateid + u64(0) + u64(100), anything),
+                (nfs4.DEALLOCATE, both.stateid + u64(0) + u64(100), anything),
+                [*to_theirs, (nfs4.CLONE, ANONYMOUS + span, anything)],
+                [*to_theirs, (nfs4.COPY, ANONYMOUS + span + u32(1) + u32(1) + u32(0), anything)])
+        assert nfs.read(both, 0, 100).data == b"as it was", "the first user reads on"
+        nfs.as_user(*bob)
+        nfs.write(both, 0, b"As")
+        # The first user may write, the second one reads: the first one still may not, nor by what was judged before.
+        made = four.open([*here, "box"], create=GUARDED, mode=0o602)
+        four.setattr(made.handle, owner="2000", group="2000")
+        four.write(made, 0, b"secret")
+        first = opened(ann, "box", access=WRITE)
+        nfs.write(first, 6, b"!")
+        box = opened(bob, "box", access=READ)
+        assert nfs.read(box, 0, 100).data == b"secret!"
+        refused_to(ann, box, (nfs4.READ_OP, box.stateid + u64(0) + u32(100), anything), a_lock(box, READ_LOCK))
+        if minor > 0:
+            span = u64(0) + u64(0) + u64(4)
+            from_box = [put(box.handle), nfs4.SAVE, put(source.handle)]
+            refused_to(
+                ann, box, (nfs4.READ_PLUS, box.stateid + u64(0) + u32(100), anything),
+                (nfs4.SEEK, box.stateid + u64(0) + u32(DATA), anything), (nfs4.IO_ADVISE, box.stateid + u64(0) + u64(9) + u32(0), anything),
+                [*from_box, (nfs4.CLONE, box.stateid + ANONYMOUS + span, anything)],
+                [*from_box, (nfs4.COPY, box.stateid + ANONYMOUS + span + u32(1) + u32(1) + u32(0), anything)])
+        nfs.write(box, 7, b"?")
+        four.setattr(made.handle, mode=0o600)
+        nfs.write(box, 8, b"?")
+    assert four.read(made, 0, 100).data == b"secret!??"
+    assert four.read(four.open([*here, "theirs"], access=READ), 0, 100).data == b"As it was"
 
 
 def test_what_has_sessions_is_not_touched_without_them(larder, four, here):
@@ -918,6 +993,33 @@ def test_clients_take_back_what_they_had_after_a_crash(folder, tmp_path):
         assert daemon.stop() == 0
         # Nobody reclaims: who did not come back before may not later.
         assert "panicked" not in daemon.log()
+    finally:
+        daemon.end()
+
+
+def test_an_open_is_taken_back_by_who_may_have_it(folder):
+    """Nothing is remembered of an open but its client, so the right to it is judged."""
+    daemon = make(folder, extra=["--squash", "none"]).start()
+    try:
+        top = [daemon.export.strip("/")]
+        with connect(daemon) as root:
+            root.setattr(root.handle(top), mode=0o777)
+            secret = root.open([*top, "secret"], create=GUARDED, mode=0o600)
+            root.write(secret, 0, b"secret")
+            shared = root.open([*top, "shared"], create=GUARDED, mode=0o644)
+        ann = connect(daemon, owner=b"ann", uid=1000, gid=1000)
+        own = ann.open([*top, "own"], create=GUARDED, mode=0o444)
+        ann.write(own, 0, b"of its maker")
+        daemon.kill()
+        daemon.start()
+        ann = Nfs4("127.0.0.1", daemon.nfs_port, owner=b"ann", uid=1000, gid=1000).session(complete=False)
+        back = ann.open_handle(own.handle, reclaim=True, access=BOTH)
+        for file, access in ((secret, READ), (secret, WRITE), (shared, BOTH)):
+            with refused("ACCESS"):
+                ann.open_handle(file.handle, reclaim=True, access=access, owner=os.urandom(8))
+        ann.open_handle(shared.handle, reclaim=True, access=READ)
+        ann.write(back, 0, b"Of")
+        ann.reclaim_complete()
     finally:
         daemon.end()
 

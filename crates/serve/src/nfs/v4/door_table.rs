@@ -28,9 +28,10 @@ use super::types::SessionId;
 /// No owner has this number.
 const NO_OWNER: u64 = 0;
 
-/// An inode that a client holds, and the user who opened it.
+/// An inode that a client holds.
 pub struct HeldOpen {
     pub open: Open,
+    /// The user who opened it first, for people.
     pub uid: u32,
     /// From where it was opened.
     pub address: IpAddr,
@@ -159,11 +160,6 @@ impl DoorTable {
 
     pub fn granted(&self, delegation: StateNumber) -> Option<Granted> {
         self.held.get(&delegation)?.granted
-    }
-
-    /// The user who opened a file first by this state.
-    pub fn opened_by(&self, state: StateNumber) -> Option<u32> {
-        self.held.get(&state).map(|held| held.uid)
     }
 }
 

@@ -35,6 +35,11 @@ impl ShareBits {
         ShareBits(self.0 | other.0)
     }
 
+    #[must_use]
+    pub fn common(self, other: ShareBits) -> ShareBits {
+        ShareBits(self.0 & other.0)
+    }
+
     pub fn has(self, other: ShareBits) -> bool {
         self.0 & other.0 == other.0
     }

@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use parking_lot::RwLock;
 
 use super::file_table::{FileKey, ShareBits};
+use super::openers::Openers;
 use super::stateids::StateNumber;
 use super::types::ClientId;
 
@@ -23,8 +24,7 @@ pub struct KnownRight {
     pub file: FileKey,
     pub seqid: u32,
     pub access: ShareBits,
-    /// The user who opened the file by it.
-    pub opened_by: Option<u32>,
+    pub openers: Openers,
 }
 
 /// At most one for each state.

@@ -34,6 +34,7 @@ mod known_rights;
 mod lockers;
 mod offload;
 mod open_list;
+mod openers;
 mod ops;
 mod owner_seq;
 mod place;

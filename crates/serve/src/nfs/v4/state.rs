@@ -27,6 +27,7 @@ use super::clock::Moment;
 use super::delegation::Delegation;
 use super::file_table::{FileKey, FileTable, Holder, LockOwnerId, ShareBits};
 use super::known_rights::KnownRights;
+use super::openers::Openers;
 use super::owner_seq::OwnerSeq;
 use super::stateids::{self, Named, StateNumber, check_seqid, next_seqid};
 use super::types::{ClientId, NfsStat, StateId};
@@ -73,6 +74,7 @@ struct OpenState {
     /// Bits by [`ShareBits::number`]: what OPENs asked for. A downgrade goes back to one of them.
     asked_access: u8,
     asked_deny: u8,
+    openers: Openers,
     locks: BTreeSet<StateNumber>,
 }
 

@@ -40,7 +40,7 @@ fn at(secs: u64) -> Moment {
 
 fn open(states: &mut Table, client: ClientId, access: ShareBits, deny: ShareBits) -> Result<StateId, NfsStat> {
     let owner = states.owner(client, OwnerKind::Open, b"open").unwrap();
-    states.open(owner, FILE, access, deny, 1).map(|opened| opened.stateid)
+    states.open(owner, FILE, access, deny, 0, 1).map(|opened| opened.stateid)
 }
 
 fn lock(
@@ -81,6 +81,41 @@ fn opens_upgrade_and_downgrade() {
     states.close(&current, FILE, by(ONE)).unwrap();
     assert_eq!(states.close(&current, FILE, by(ONE)), Err(NfsStat::BadStateId));
     assert!(states.table.is_empty() && states.states.is_empty() && states.by_client.is_empty());
+}
+
+/// `openers.each_their_own`, by the stateids of the open and of a lock in it.
+#[test]
+fn an_owner_of_two_users_gives_neither_the_others_rights() {
+    let mut states = table();
+    let owner = states.owner(ONE, OwnerKind::Open, b"open").unwrap();
+    let opened = states.open(owner, FILE, READ, NONE, 1000, 1).unwrap().stateid;
+    let current = StateId { seqid: 0, ..opened };
+    let locker = LockerOf::New { open: current, owner: b"l" };
+    let locked = StateId { seqid: 0, ..states.lock(locker, FILE, ALL, false, by(ONE)).unwrap() };
+    let right = |states: &mut Table, uid, access: ShareBits| {
+        [current, locked].map(|stateid| {
+            let judged = states.data_right(&stateid, FILE, access == WRITE, by(ONE));
+            states.remember_right(&stateid, 1);
+            let may = judged.is_ok_and(|right| right.openers.may(uid, access));
+            assert!(!may || states.is_opener(&stateid, uid, access, by(ONE)) == Some(true));
+            may
+        })
+    };
+    assert_eq!(right(&mut states, 1000, READ), [true; 2]);
+    states.open(owner, FILE, WRITE, NONE, 2000, 1).unwrap();
+    assert_eq!(right(&mut states, 1000, WRITE), [false; 2], "the first user by the second one's open");
+    assert_eq!(right(&mut states, 2000, WRITE), [true; 2]);
+    assert_eq!(right(&mut states, 2000, READ), [false; 2], "the second user by the first one's open");
+    states.open(owner, FILE, BOTH, NONE, 1000, 1).unwrap();
+    assert_eq!(right(&mut states, 1000, WRITE), [true; 2]);
+    states.downgrade(&current, FILE, READ, NONE, by(ONE)).unwrap();
+    states.open(owner, FILE, WRITE, NONE, 2000, 1).unwrap();
+    assert_eq!(right(&mut states, 1000, WRITE), [false; 2], "given up by the downgrade");
+    for (number, known) in states.rights.all() {
+        let stateid = stateids::make(3, number, known.seqid);
+        assert_eq!(states.data_right(&stateid, FILE, false, by(ONE)).unwrap().openers, known.openers);
+    }
+    assert_eq!(states.is_opener(&current, 2000, WRITE, by(TWO)), None, "another client's");
 }
 
 #[test]
@@ -183,10 +218,10 @@ fn locks_need_an_open_that_does_it() {
 fn lock_owners_of_version_zero() {
     let mut states = table();
     let owner = states.owner(ZERO, OwnerKind::Open, b"o").unwrap();
-    let opened = states.open(owner, FILE, BOTH, NONE, 0).unwrap();
+    let opened = states.open(owner, FILE, BOTH, NONE, 0, 0).unwrap();
     assert!(opened.must_confirm);
     let confirmed = states.confirm_open(&opened.stateid, FILE, BY_ZERO).unwrap();
-    assert!(!states.open(owner, FILE, BOTH, NONE, 0).unwrap().must_confirm);
+    assert!(!states.open(owner, FILE, BOTH, NONE, 0, 0).unwrap().must_confirm);
     let confirmed = StateId { seqid: confirmed.seqid + 1, ..confirmed };
     let locked = states.lock(LockerOf::New { open: confirmed, owner: b"l" }, FILE, ALL, true, BY_ZERO).unwrap();
     assert_eq!(states.release_lock_owner(ZERO, b"l"), Err(NfsStat::LocksHeld));
@@ -222,7 +257,7 @@ fn rights_to_data() {
     let writes = open(&mut states, ONE, WRITE, NONE).unwrap();
     assert!(states.data_right(&writes, FILE, false, by(ONE)).is_ok(), "a page is read before a part of it is written");
     let locked = lock(&mut states, writes, b"a", ONE, 0, 1).unwrap();
-    assert!(states.data_right(&locked, FILE, true, by(ONE)).unwrap().open.is_some());
+    assert!(states.data_right(&locked, FILE, true, by(ONE)).unwrap().openers.may(0, WRITE));
     assert_eq!(states.data_right(&locked, OTHER_FILE, true, by(ONE)), Err(NfsStat::BadStateId));
     open(&mut states, TWO, READ, READ).unwrap();
     assert_eq!(states.data_right(&writes, FILE, false, by(ONE)), Err(NfsStat::Locked), "unless somebody denies it");
@@ -326,9 +361,9 @@ fn states_and_owners_are_bounded() {
     let mut states = table();
     let owner = states.owner(ONE, OwnerKind::Open, b"o").unwrap();
     for inode in 0..CLIENT_STATES_MAX as u64 {
-        states.open(owner, FileKey { volume: 2, inode }, READ, NONE, 1).unwrap();
+        states.open(owner, FileKey { volume: 2, inode }, READ, NONE, 0, 1).unwrap();
     }
-    assert_eq!(states.open(owner, FILE, READ, NONE, 1), Err(NfsStat::Delay));
+    assert_eq!(states.open(owner, FILE, READ, NONE, 0, 1), Err(NfsStat::Delay));
     assert!(open(&mut states, TWO, READ, NONE).is_ok(), "others have room");
     states.end_client(ONE);
     assert_eq!(states.len(), 1);
@@ -414,8 +449,8 @@ proptest! {
                     let (client, file) = (ClientId(client), FileKey { volume: 1, inode: file });
                     let owner = states.owner(client, OwnerKind::Open, &[owner]).unwrap();
                     let bits = |bits: u8| ShareBits::from_number(u32::from(bits)).unwrap();
-                    if let Ok(opened) = states.open(owner, file, bits(access), bits(deny), 1) {
-                        states.remember_right(&opened.stateid, 1, None);
+                    if let Ok(opened) = states.open(owner, file, bits(access), bits(deny), u32::from(secs % 2 == 1), 1) {
+                        states.remember_right(&opened.stateid, 1);
                         given.push((opened.stateid, file, client));
                     }
                 }
@@ -430,7 +465,7 @@ proptest! {
                     let locker = LockerOf::New { open: StateId { seqid: 0, ..stateid }, owner: &[owner] };
                     let range = lock_range(start, length).unwrap();
                     if let Ok(stateid) = states.lock(locker, file, range, exclusive, by(client)) {
-                        states.remember_right(&stateid, 1, None);
+                        states.remember_right(&stateid, 1);
                         given.push((stateid, file, client));
                     }
                 },
@@ -468,7 +503,8 @@ proptest! {
                 prop_assert_eq!(states.client_of(&stateid), without_sessions);
                 for (bits, writes) in [(READ, false), (WRITE, true)] {
                     if right.access.has(bits) {
-                        prop_assert!(states.data_right(&stateid, right.file, writes, by(right.client)).is_ok());
+                        let judged = states.data_right(&stateid, right.file, writes, by(right.client));
+                        prop_assert_eq!(judged.map(|judged| judged.openers), Ok(right.openers));
                     }
                 }
             }

@@ -153,7 +153,7 @@ impl<'m> Run<'m> {
             // With a mode the right is asked for: whether setgid may stay is to be checked.
             let only_size = set.uid.is_none() && set.gid.is_none() && set.mode.is_none();
             let times = set.atime.is_some() || set.mtime.is_some();
-            cred = match (only_size, right.opened_by == Some(cred.uid) && !times) {
+            cred = match (only_size, right.is_opener && !times) {
                 (true, true) => Cred { checked: true, ..cred },
                 (true, false) => truncating(&cred, &attr),
                 (false, _) => cred,

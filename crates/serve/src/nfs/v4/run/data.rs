@@ -19,8 +19,8 @@ use crate::nfs::may_io;
 /// A right to read or write by a stateid.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Right {
-    /// The user who opened the file by it.
-    pub opened_by: Option<u32>,
+    /// The caller opened the file for this, so its mode is not asked (`openers.each_their_own`).
+    pub is_opener: bool,
 }
 
 impl<'m> Run<'m> {
@@ -66,8 +66,9 @@ impl<'m> Run<'m> {
         let volume = self.v4.known_volume(object.files())?.number;
         let is_it = known.client == client && known.file == FileKey { volume, inode: object.id.ino.0 };
         let is_newest = seqid == 0 || seqid == known.seqid;
-        let may = known.access.has(if writes { ShareBits::WRITE } else { ShareBits::READ });
-        (is_it && is_newest && may).then_some(Right { opened_by: known.opened_by })
+        let wanted = access_of(writes);
+        let may = known.access.has(wanted);
+        (is_it && is_newest && may).then(|| Right { is_opener: known.openers.may(object.cred.uid, wanted) })
     }
 
     async fn judged_right(&self, stateid: &StateId, object: &Object, writes: bool) -> Result<Right, NfsStat> {
@@ -82,16 +83,19 @@ impl<'m> Run<'m> {
             }
             let file = Self::key(state, object.files(), object.id.ino)?;
             let judged = state.states.data_right(stateid, file, writes, self.by());
-            let Ok(right) = judged else { return Ok((file, judged.map(|_| Right { opened_by: None }))) };
+            let right = match judged {
+                Ok(right) => right,
+                Err(status) => return Ok((file, Err(status))),
+            };
             if self.minor == 0
                 && let Some(client) = right.client
             {
                 state.clients.renew(client, self.v4.now())?;
             }
-            let opened_by = right.open.and_then(|open| state.states.table().opened_by(open));
-            state.states.remember_right(stateid, self.minor, opened_by);
+            state.states.remember_right(stateid, self.minor);
             // An open for writing is read through, by those who may read the file.
-            Ok((file, Ok(Right { opened_by: opened_by.filter(|_| right.by_access) })))
+            let is_opener = right.openers.may(object.cred.uid, access_of(writes));
+            Ok((file, Ok(Right { is_opener })))
         };
         let (file, mut judged) = judge()?;
         let is_in_the_way = matches!(judged, Err(NfsStat::Locked | NfsStat::Delay));
@@ -121,7 +125,7 @@ impl<'m> Run<'m> {
             object.may_change()?;
         }
         let right = self.data_right(&stateid, &object, writes).await?;
-        let may = right.opened_by == Some(object.cred.uid) || may_io(&object.cred, &attr, bits, masks);
+        let may = right.is_opener || may_io(&object.cred, &attr, bits, masks);
         if may { Ok((object, attr)) } else { Err(NfsStat::Access) }
     }
 
@@ -172,6 +176,10 @@ impl<'m> Run<'m> {
         let (_, verifier) = object.files().commit(object.id.ino).await.map_err(|error| stat_of(&error))?;
         Ok(verifier.0)
     }
+}
+
+fn access_of(writes: bool) -> ShareBits {
+    if writes { ShareBits::WRITE } else { ShareBits::READ }
 }
 
 /// What stands around the data of a READ with SEQUENCE, PUTFH and GETATTR.

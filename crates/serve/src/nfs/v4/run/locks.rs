@@ -1,9 +1,11 @@
 //! LOCK, LOCKT, LOCKU, RELEASE_LOCKOWNER, TEST_STATEID, FREE_STATEID (RFC 8881 18.10 to 18.12, 18.38, 18.48; RFC 7530
 //! 16.37), and the order of an owner's requests in NFSv4.0.
 
+use larder_fs::{ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE};
+
 use super::super::compound::CompoundReply;
-use super::super::convert::check_file;
-use super::super::file_table::ByteRange;
+use super::super::convert::{check_file, stat_of};
+use super::super::file_table::{ByteRange, ShareBits};
 use super::super::ops::{ArgOp, LockArgs, LockDenied, LockTestArgs, Locker, OpNumber, OpenArgs, ResOp, UnlockArgs};
 use super::super::owner_seq::OwnerOrder;
 use super::super::place::Object;
@@ -12,6 +14,7 @@ use super::super::state::{LockRefusal, LockerOf, OwnerId, OwnerKind, lock_range}
 use super::super::types::{DetailedResult, LockKind, NfsStat, StateId, StateOwner};
 use super::super::wire::{Opaque, Xdr, XdrList, XdrOut};
 use super::Run;
+use crate::nfs::may_io;
 
 /// The owner whose request is to be remembered, in NFSv4.0.
 pub(super) type Order = Option<OwnerId>;
@@ -105,6 +108,14 @@ impl<'m> Run<'m> {
 
     async fn take_lock(&self, args: &LockArgs<'_>) -> Result<StateId, LockRefusal> {
         let (object, range) = self.lockable(args.offset, args.length).await?;
+        let is_exclusive = args.kind.is_exclusive();
+        let (access, masks) = match is_exclusive {
+            true => (ShareBits::WRITE, [ACCESS_WRITE, ACCESS_WRITE]),
+            false => (ShareBits::READ, [ACCESS_READ, ACCESS_EXECUTE]),
+        };
+        let granted = object.files().resolve_granted(&object.cred, object.id).await;
+        let (attr, bits) = granted.map_err(|error| stat_of(&error))?;
+        let is_granted = may_io(&object.cred, &attr, bits, &masks);
         let locker = match args.locker {
             Locker::New(new) => {
                 let open = self.stateids.resolve(new.open_stateid, self.minor)?;
@@ -131,7 +142,11 @@ impl<'m> Run<'m> {
                 }
                 state.clients.renew(client, self.v4.now())?;
             }
-            Ok((file, client, state.states.lock(locker, file, range, args.kind.is_exclusive(), self.by())))
+            // `openers.each_their_own`
+            if !is_granted && state.states.is_opener(&named, object.cred.uid, access, self.by()) == Some(false) {
+                return Err(NfsStat::Access.into());
+            }
+            Ok((file, client, state.states.lock(locker, file, range, is_exclusive, self.by())))
         };
         let (file, client, taken) = try_lock()?;
         let taken = match taken {

@@ -1,6 +1,8 @@
 //! OPEN, OPEN_CONFIRM, OPEN_DOWNGRADE, CLOSE, DELEGRETURN (RFC 8881 18.2, 18.6, 18.16, 18.18; RFC 7530 16.18).
 //!
 //! - `opens4.judged_before_changed`: an existing file is truncated after the open was granted, never before.
+//! - `opens4.owner_takes_back`: whoever takes back an open after a restart may do what it is for, or owns the file: nothing
+//!   is remembered of the open but its client. The owner may have opened it before its mode forbade that.
 //! - `opens4.recorded_first`: the client is in the durable record before its first open is answered.
 
 use larder_files::{Open, Uses};
@@ -169,7 +171,8 @@ impl<'m> Run<'m> {
         if access.has(ShareBits::WRITE) {
             target.object.may_change()?;
         }
-        if !target.is_new && !reclaims {
+        // `opens4.owner_takes_back`
+        if !target.is_new && !(reclaims && target.object.cred.uid == target.attr.uid) {
             self.check_rights(&target, access).await?;
         }
         let opened = Box::pin(self.grant(client, args.owner.owner.0, &target, access, deny)).await?;
@@ -441,7 +444,7 @@ impl<'m> Run<'m> {
             if let Some(held) = held.take() {
                 state.states.table().offer(held);
             }
-            let opened = state.states.open(owner, file, access, deny, self.minor);
+            let opened = state.states.open(owner, file, access, deny, object.cred.uid, self.minor);
             held = state.states.table().withdraw();
             Ok((file, opened))
         };

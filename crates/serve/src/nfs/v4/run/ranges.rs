@@ -299,7 +299,7 @@ impl<'m> Run<'m> {
         check_file(&attr, self.minor)?;
         let right = self.data_right(&stateid, saved, false).await?;
         let masks = [ACCESS_READ, ACCESS_EXECUTE];
-        let may = right.opened_by == Some(saved.cred.uid) || may_io(&saved.cred, &attr, bits, &masks);
+        let may = right.is_opener || may_io(&saved.cred, &attr, bits, &masks);
         if may { Ok(saved.clone()) } else { Err(NfsStat::Access) }
     }
 }

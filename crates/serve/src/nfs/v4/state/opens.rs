@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::super::delegation::{Delegated, Delegation};
 use super::super::file_table::{FileKey, FileTable, Holder, ShareBits};
 use super::super::known_rights::KnownRight;
+use super::super::openers::Openers;
 use super::super::stateids::{self, Named, StateNumber};
 use super::super::types::{ClientId, NfsStat, StateId};
 use super::{Caller, EndedState, OpenState, OwnerId, StateKind, StateRecord, StateTable};
@@ -22,13 +23,13 @@ pub struct Opened {
 pub struct DataRight {
     /// The owner of locks, for mandatory ones and for ends of waits.
     pub client: Option<ClientId>,
-    pub open: Option<StateNumber>,
-    /// The open or delegation is for this, and does not merely allow it.
-    pub by_access: bool,
+    /// The users who opened the file, where it was opened (`openers.each_their_own`).
+    pub openers: Openers,
 }
 
 impl<T: FileTable> StateTable<T> {
-    /// OPEN of a file by an owner: a new open, or an upgrade of the one that it has (RFC 7530 9.9, RFC 8881 9.9).
+    /// OPEN of a file by an owner: a new open, or an upgrade of the one that it has (RFC 7530 9.9, RFC 8881 9.9). `uid` is
+    /// the user whose right to this access was judged.
     /// Delegations of others are recalled first (`state.conflict_recalls`).
     pub fn open(
         &mut self,
@@ -36,6 +37,7 @@ impl<T: FileTable> StateTable<T> {
         file: FileKey,
         access: ShareBits,
         deny: ShareBits,
+        uid: u32,
         minor: u32,
     ) -> Result<Opened, NfsStat> {
         if access == ShareBits::NONE {
@@ -65,6 +67,8 @@ impl<T: FileTable> StateTable<T> {
                 (open.access, open.deny) = (all, denied);
                 open.asked_access |= asked_access;
                 open.asked_deny |= asked_deny;
+                open.openers.add(uid, access);
+                open.locks.iter().for_each(|lock| self.rights.forget(*lock));
                 self.changed(number)
             }
             None => {
@@ -73,7 +77,10 @@ impl<T: FileTable> StateTable<T> {
                 if !self.table.claim(file, Holder { client, state: number }, access, deny) {
                     return Err(NfsStat::ShareDenied);
                 }
-                let open = OpenState { owner, access, deny, asked_access, asked_deny, locks: BTreeSet::new() };
+                let mut openers = Openers::default();
+                openers.add(uid, access);
+                let locks = BTreeSet::new();
+                let open = OpenState { owner, access, deny, asked_access, asked_deny, openers, locks };
                 self.insert(number, client, file, StateKind::Open(open))
             }
         };
@@ -115,6 +122,7 @@ impl<T: FileTable> StateTable<T> {
         (open.access, open.deny) = (access, deny);
         open.asked_access = within(open.asked_access, access);
         open.asked_deny = within(open.asked_deny, deny);
+        open.openers.keep(access);
         open.locks.iter().for_each(|lock| self.rights.forget(*lock));
         Ok(self.changed(number))
     }
@@ -142,28 +150,30 @@ impl<T: FileTable> StateTable<T> {
         match stateids::name(stateid, self.life, caller.minor)? {
             Named::ReadBypass if !writes => {
                 self.conflict(file, caller.client, writes)?;
-                return Ok(DataRight { client: caller.client, open: None, by_access: false });
+                return Ok(DataRight { client: caller.client, openers: Openers::default() });
             }
             Named::Anonymous | Named::ReadBypass => {
                 self.conflict(file, caller.client, writes)?;
                 if self.table.denied(file, None, wanted) {
                     return Err(NfsStat::Locked);
                 }
-                return Ok(DataRight { client: caller.client, open: None, by_access: false });
+                return Ok(DataRight { client: caller.client, openers: Openers::default() });
             }
             Named::State { .. } => {}
         }
         let number = self.find(stateid, caller)?;
         let state = self.states.get(&number).filter(|state| state.file == file).ok_or(NfsStat::BadStateId)?;
         let client = state.client;
-        let (open, access) = match &state.kind {
-            StateKind::Open(open) => (Some(number), open.access),
+        let (open, access, openers) = match &state.kind {
+            StateKind::Open(open) => (Some(number), open.access, open.openers),
             StateKind::Lock(lock) => match self.states.get(&lock.open) {
-                Some(StateRecord { kind: StateKind::Open(open), .. }) => (Some(lock.open), open.access),
+                Some(StateRecord { kind: StateKind::Open(open), .. }) => (Some(lock.open), open.access, open.openers),
                 _ => return Err(NfsStat::BadStateId),
             },
-            StateKind::Delegation(Delegation { kind: Delegated::Read, .. }) => (None, ShareBits::READ),
-            StateKind::Delegation(_) => (None, ShareBits::BOTH),
+            StateKind::Delegation(Delegation { kind: Delegated::Read, .. }) => {
+                (None, ShareBits::READ, Openers::default())
+            }
+            StateKind::Delegation(_) => (None, ShareBits::BOTH, Openers::default()),
         };
         // A client that writes parts of pages reads them first: an open for writing reads (RFC 7530 16.23.4).
         if writes && !access.has(ShareBits::WRITE) {
@@ -174,12 +184,25 @@ impl<T: FileTable> StateTable<T> {
         if !access.has(wanted) && self.table.denied(file, but, wanted) {
             return Err(NfsStat::Locked);
         }
-        let by_access = access.has(wanted);
-        Ok(DataRight { client: Some(client), open, by_access })
+        Ok(DataRight { client: Some(client), openers })
+    }
+
+    /// Whether this user opened the file for this access by an open, or by that of a lock. `None`: the stateid is neither.
+    pub fn is_opener(&self, stateid: &StateId, uid: u32, access: ShareBits, caller: Caller) -> Option<bool> {
+        let (_, state) = self.look_up(stateid, caller).ok()?;
+        let open = match &state.kind {
+            StateKind::Open(open) => open,
+            StateKind::Lock(lock) => match &self.states.get(&lock.open)?.kind {
+                StateKind::Open(open) => open,
+                _ => return None,
+            },
+            StateKind::Delegation(_) => return None,
+        };
+        Some(open.openers.may(uid, access))
     }
 
     /// Keeps a right that was just judged, until its state changes. Not that of a delegation, which may be revoked.
-    pub fn remember_right(&self, stateid: &StateId, minor: u32, opened_by: Option<u32>) {
+    pub fn remember_right(&self, stateid: &StateId, minor: u32) {
         let Ok(Named::State { number, .. }) = stateids::name(stateid, self.life, minor) else { return };
         let Some(StateRecord { client, file, seqid, kind }) = self.states.get(&number) else { return };
         let open = match kind {
@@ -191,7 +214,8 @@ impl<T: FileTable> StateTable<T> {
             StateKind::Delegation(_) => None,
         };
         if let Some(open) = open {
-            let right = KnownRight { client: *client, file: *file, seqid: *seqid, access: open.access, opened_by };
+            let (access, openers) = (open.access, open.openers);
+            let right = KnownRight { client: *client, file: *file, seqid: *seqid, access, openers };
             self.rights.insert(number, right);
         }
     }
