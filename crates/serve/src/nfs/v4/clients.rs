@@ -11,8 +11,9 @@
 //!
 //! - `clients.one_confirmed_each`: an owner has at most one confirmed and one unconfirmed record. Confirming a record
 //!   removes the owner's other one, whose state goes with it.
-//! - `clients.ids_name_their_life`: a client's id begins with the number of the server's life. One of another life is
-//!   NFS4ERR_STALE_CLIENTID, and a session of another life NFS4ERR_BADSESSION.
+//! - `clients.ids_are_secrets`: whoever names a client's id acts for that client, so an id is drawn at random and told to its
+//!   client alone. One that is not known, as after a restart, is NFS4ERR_STALE_CLIENTID, and a session NFS4ERR_BADSESSION.
+//!   NFSv4.0 hears NFS4ERR_EXPIRED of the last [`ENDED_MAX`] clients that were here.
 //! - `clients.ids_name_their_family`: a client's id is odd if it has sessions. What a client of sessions holds is touched
 //!   within its sessions alone: a request of NFSv4.0, where an id or a stateid says everything, does not find it.
 //! - `clients.courtesy_keeps`: a client that was silent for a lease keeps its state until somebody needs it or
@@ -24,7 +25,7 @@
 //! - `clients.removal_is_reported`: a record that is removed is named to the caller, who ends its opens, locks and
 //!   delegations.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -51,6 +52,8 @@ pub const OF_NETWORK_MAX: usize = CLIENTS_MAX / 4;
 pub const SESSIONS_MAX: usize = 16;
 /// Sessions of all clients: each has a slot whatever the budget of replies says.
 pub const ALL_SESSIONS_MAX: usize = 2 * CLIENTS_MAX;
+/// Clients of NFSv4.0 that have ended and are remembered, each some 30 bytes.
+const ENDED_MAX: usize = 16 << 10;
 /// The longest silence in which a client keeps what nobody else wants.
 pub const COURTESY: Duration = Duration::from_secs(24 * 3600);
 /// Bytes of replies that all sessions together may keep.
@@ -275,13 +278,13 @@ pub enum SetClientIdRefusal {
 }
 
 pub struct Clients {
-    /// The number of the server's life (`clients.ids_name_their_life`).
-    life: u32,
     lease: Duration,
-    next: u32,
     records: HashMap<ClientId, ClientRecord>,
     confirmed: HashMap<OwnerName, ClientId>,
     unconfirmed: HashMap<OwnerName, ClientId>,
+    /// The last confirmed clients of NFSv4.0 that have ended, in their order.
+    ended: HashSet<ClientId>,
+    ended_order: VecDeque<ClientId>,
     /// Records of each network.
     networks: HashMap<IpAddr, usize>,
     sessions: Sessions,
@@ -290,14 +293,14 @@ pub struct Clients {
 }
 
 impl Clients {
-    pub fn new(life: u32, lease: Duration) -> Self {
+    pub fn new(lease: Duration) -> Self {
         Self {
-            life,
             lease,
-            next: 1,
             records: HashMap::new(),
             confirmed: HashMap::new(),
             unconfirmed: HashMap::new(),
+            ended: HashSet::new(),
+            ended_order: VecDeque::new(),
             networks: HashMap::new(),
             sessions: Sessions::default(),
             reply_bytes: 0,
@@ -314,6 +317,7 @@ impl Clients {
         args: &ExchangeIdArgs<'_>,
         asking: Asking,
         states: &dyn StateHolders,
+        chance: &mut dyn Chance,
     ) -> Result<Replacing<Exchanged>, NfsStat> {
         let Asking { principal, now, .. } = asking;
         if args.flags & !exchange_flag::ASKED != 0 {
@@ -360,7 +364,7 @@ impl Clients {
             // Cases 1 and 4: a new owner, or a new try.
             (None, false) => {}
         }
-        let client = self.add(owner, verifier, asking)?;
+        let client = self.add(owner, verifier, asking, chance)?;
         self.describe(client, args);
         Ok(Replacing { value: Exchanged { client, sequence: 1, is_confirmed: false }, removed })
     }
@@ -387,7 +391,13 @@ impl Clients {
     }
 
     /// A new unconfirmed record in place of the owner's last one.
-    fn add(&mut self, owner: OwnerName, verifier: Verifier, asking: Asking) -> Result<ClientId, NfsStat> {
+    fn add(
+        &mut self,
+        owner: OwnerName,
+        verifier: Verifier,
+        asking: Asking,
+        chance: &mut dyn Chance,
+    ) -> Result<ClientId, NfsStat> {
         if owner.id.len() > OPAQUE_BYTES_MAX {
             return Err(NfsStat::BadXdr);
         }
@@ -401,7 +411,7 @@ impl Clients {
         if self.records.len() >= CLIENTS_MAX {
             self.make_room(|_| true)?;
         }
-        let id = self.new_id(owner.family);
+        let id = self.new_id(owner.family, chance);
         let record = ClientRecord {
             owner: owner.clone(),
             verifier,
@@ -433,12 +443,12 @@ impl Clients {
         Ok(())
     }
 
-    fn new_id(&mut self, family: Family4) -> ClientId {
+    /// `clients.ids_are_secrets`
+    fn new_id(&self, family: Family4, chance: &mut dyn Chance) -> ClientId {
         loop {
-            let id = u64::from(self.life) << 32 | u64::from(self.next) << 1;
-            let id = ClientId(id | u64::from(family == Family4::Sessions));
-            self.next = ((self.next + 1) & (u32::MAX >> 1)).max(1);
-            if !self.records.contains_key(&id) {
+            let id = ClientId(chance.next() & !1 | u64::from(family == Family4::Sessions));
+            // 0 stands for no client in a denied lock.
+            if id.0 > 1 && !self.records.contains_key(&id) && !self.ended.contains(&id) {
                 return id;
             }
         }
@@ -482,6 +492,13 @@ impl Clients {
         }
         for session in &record.sessions {
             self.drop_session(session);
+        }
+        if record.is_confirmed && record.owner.family == Family4::Zero {
+            self.ended.insert(client);
+            self.ended_order.push_back(client);
+            if self.ended_order.len() > ENDED_MAX {
+                self.ended_order.pop_front().map(|oldest| self.ended.remove(&oldest));
+            }
         }
         Some(record.owner)
     }
@@ -691,7 +708,7 @@ impl Clients {
                 return Ok(Replacing::nothing(ClientIdVerifier { client, confirm }));
             }
         }
-        let client = self.add(owner, verifier, asking).map_err(|status| match status {
+        let client = self.add(owner, verifier, asking, chance).map_err(|status| match status {
             // NFSv4.0 has this word for a table that is full.
             NfsStat::Delay => SetClientIdRefusal::Status(NfsStat::Resource),
             status => SetClientIdRefusal::Status(status),
@@ -740,9 +757,7 @@ impl Clients {
         }
         let Some(record) = self.records.get(&client) else {
             // It was here: its lease has expired, or it has begun anew (RFC 7530 9.6.3).
-            let life = client.0 >> 32 == u64::from(self.life);
-            let was_given = life && (client.0 & u64::from(u32::MAX)) >> 1 < u64::from(self.next);
-            return Err(if was_given { NfsStat::Expired } else { NfsStat::StaleClientId });
+            return Err(if self.ended.contains(&client) { NfsStat::Expired } else { NfsStat::StaleClientId });
         };
         if !record.is_confirmed {
             return Err(NfsStat::StaleClientId);

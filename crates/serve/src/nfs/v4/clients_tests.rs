@@ -76,7 +76,7 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        Self { clients: Clients::new(3, LEASE), states: Holding::default(), chance: Counter(0) }
+        Self { clients: Clients::new(LEASE), states: Holding::default(), chance: Counter(0) }
     }
 
     fn exchange(
@@ -86,7 +86,12 @@ impl World {
         who: Principal,
         secs: u64,
     ) -> Result<Replacing<Exchanged>, NfsStat> {
-        self.clients.exchange_id(&exchange(b"box", verifier, flags), asking(who, at(secs)), &self.states)
+        self.clients.exchange_id(
+            &exchange(b"box", verifier, flags),
+            asking(who, at(secs)),
+            &self.states,
+            &mut self.chance,
+        )
     }
 
     fn create(&mut self, client: ClientId, sequence: u32) -> Result<Replacing<CreateSessionOk>, NfsStat> {
@@ -157,7 +162,7 @@ fn exchange_id_without_a_confirmed_record() {
     });
     let args = ExchangeIdArgs { protect, ..exchange(b"x", 1, 0) };
     assert_eq!(
-        world.clients.exchange_id(&args, asking(ME, at(0)), &world.states),
+        world.clients.exchange_id(&args, asking(ME, at(0)), &world.states, &mut world.chance),
         Err(NfsStat::Inval),
         "GSS is refused"
     );
@@ -341,13 +346,14 @@ fn records_are_bounded_and_described() {
         date: Time4 { seconds: 0, nanoseconds: 0 },
     };
     let args = ExchangeIdArgs { implementation: Some(implementation), ..exchange(b"box", 1, 0) };
-    let client = world.clients.exchange_id(&args, asking(ME, at(0)), &world.states).unwrap().value.client;
+    let client =
+        world.clients.exchange_id(&args, asking(ME, at(0)), &world.states, &mut world.chance).unwrap().value.client;
     assert_eq!(world.clients.implementation(client), Some("Linux 6.9"));
     world.create(client, 1).unwrap();
     for number in 0..CLIENTS_MAX * 2 {
         let id = number.to_be_bytes();
         let asking = from_network(number % 5, at(1 + number as u64));
-        world.clients.exchange_id(&exchange(&id, 1, 0), asking, &world.states).unwrap();
+        world.clients.exchange_id(&exchange(&id, 1, 0), asking, &world.states, &mut world.chance).unwrap();
     }
     assert_eq!(world.clients.len(), CLIENTS_MAX);
     assert!(world.clients.is_confirmed(client), "who never came back made room");
@@ -359,7 +365,8 @@ fn one_network_does_not_keep_the_others_out() {
     let mut ask = |id: usize, network: usize| {
         let id = id.to_be_bytes();
         let asking = from_network(network, at(0));
-        let client = world.clients.exchange_id(&exchange(&id, 1, 0), asking, &world.states)?.value.client;
+        let client =
+            world.clients.exchange_id(&exchange(&id, 1, 0), asking, &world.states, &mut world.chance)?.value.client;
         world.create(client, 1).map(|_| client)
     };
     let clients: Vec<ClientId> = (0..OF_NETWORK_MAX).map(|id| ask(id, 0).unwrap()).collect();
@@ -370,7 +377,7 @@ fn one_network_does_not_keep_the_others_out() {
         world.clients.remove(client);
     }
     let asking = from_network(0, at(0));
-    world.clients.exchange_id(&exchange(b"new", 1, 0), asking, &world.states).unwrap();
+    world.clients.exchange_id(&exchange(b"new", 1, 0), asking, &world.states, &mut world.chance).unwrap();
     assert_eq!(world.clients.networks.len(), 2);
 }
 
@@ -466,7 +473,7 @@ proptest! {
             match what {
                 0 | 1 => {
                     let flags = if what == 1 { UPDATE } else { 0 };
-                    if let Ok(done) = world.clients.exchange_id(&exchange(&owner, verifier, flags), asking(ME, at(now)), &world.states) {
+                    if let Ok(done) = world.clients.exchange_id(&exchange(&owner, verifier, flags), asking(ME, at(now)), &world.states, &mut world.chance) {
                         known.push((done.value.client, done.value.sequence));
                     }
                 }

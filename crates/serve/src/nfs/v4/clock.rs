@@ -18,6 +18,6 @@ impl Moment {
 }
 
 /// A source of numbers that a client cannot guess.
-pub trait Chance {
+pub trait Chance: Send {
     fn next(&mut self) -> u64;
 }

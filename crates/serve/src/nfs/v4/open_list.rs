@@ -7,7 +7,6 @@ use larder_fs::Ino;
 
 use super::file_table::ShareBits;
 use super::server::NfsV4;
-use super::stateids::StateNumber;
 
 /// An open of a client of NFSv4.
 #[derive(Clone)]
@@ -44,7 +43,7 @@ impl NfsV4 {
         let mut state = self.lock();
         let state = &mut *state;
         let mut entries: Vec<_> = state.states.open_list().collect();
-        entries.sort_unstable_by_key(|entry| std::cmp::Reverse(entry.number));
+        entries.sort_unstable_by_key(|entry| std::cmp::Reverse(entry.serial));
         let more = entries.len().saturating_sub(count_max);
         entries.truncate(count_max);
         let mut opens = Vec::with_capacity(entries.len());
@@ -53,7 +52,7 @@ impl NfsV4 {
             let table = state.states.table();
             let Some((held, files)) = table.held(entry.number).zip(table.files_of(entry.file.volume)) else { continue };
             opens.push(NfsOpen {
-                number: entry.number.0,
+                number: entry.serial,
                 client,
                 address: held.address,
                 uid: held.uid,
@@ -72,6 +71,6 @@ impl NfsV4 {
 
     /// Ends an open with its locks. `false`: there is none of this number.
     pub fn end_open(&self, number: u64) -> bool {
-        self.lock().states.end_open(StateNumber(number))
+        self.lock().states.end_open(number)
     }
 }

@@ -161,7 +161,7 @@ impl NfsV4 {
         // A number of this life alone; the lowest bit keeps it from being zero.
         let life = rand::random::<u32>() | 1;
         let rights = Arc::<KnownRights>::default();
-        let clients = Clients::new(life, LEASE);
+        let clients = Clients::new(LEASE);
         let (server, scope) = (found.record.of, found.record.scope);
         let folders = Book {
             id: FOLDERS_BOOK,
@@ -176,7 +176,7 @@ impl NfsV4 {
             sessions: clients.sessions(),
             state: Mutex::new(V4State {
                 clients,
-                states: StateTable::new(life, DoorTable::default(), Arc::clone(&rights)),
+                states: StateTable::new(life, DoorTable::default(), Arc::clone(&rights), Box::new(OsChance)),
                 books: HashMap::from([(FOLDERS_BOOK, grace)]),
                 chance: OsChance,
             }),

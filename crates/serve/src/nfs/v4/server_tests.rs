@@ -19,7 +19,7 @@ fn client(v4: &NfsV4, name: &str, has_completed: bool) -> ClientId {
     let mut state = v4.lock();
     let state = &mut *state;
     let asking = Asking { principal: ME, address: Ipv4Addr::LOCALHOST.into(), now: v4.now() };
-    let client = state.clients.exchange_id(&args, asking, &state.states).unwrap().value.client;
+    let client = state.clients.exchange_id(&args, asking, &state.states, &mut state.chance).unwrap().value.client;
     if has_completed {
         state.clients.reclaim_complete(client).unwrap();
         let owner = state.clients.owner_key(client).unwrap();

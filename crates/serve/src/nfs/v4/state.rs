@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::clients::StateHolders;
-use super::clock::Moment;
+use super::clock::{Chance, Moment};
 use super::delegation::Delegation;
 use super::file_table::{FileKey, FileTable, Holder, LockOwnerId, ShareBits};
 use super::known_rights::KnownRights;
@@ -93,6 +93,8 @@ enum StateKind {
 
 #[derive(Debug)]
 struct StateRecord {
+    /// Its number for people, in the order in which states begin.
+    serial: u64,
     client: ClientId,
     file: FileKey,
     seqid: u32,
@@ -134,7 +136,9 @@ pub struct Caller {
 
 pub struct StateTable<T> {
     life: u32,
+    /// Numbers of owners, and of states as people see them.
     next: u64,
+    chance: Box<dyn Chance>,
     table: T,
     states: HashMap<StateNumber, StateRecord>,
     owners: HashMap<OwnerId, StateOwnerRecord>,
@@ -164,10 +168,11 @@ impl<T> StateHolders for StateTable<T> {
 }
 
 impl<T: FileTable> StateTable<T> {
-    pub fn new(life: u32, table: T, rights: Arc<KnownRights>) -> Self {
+    pub fn new(life: u32, table: T, rights: Arc<KnownRights>, chance: Box<dyn Chance>) -> Self {
         Self {
             life,
             next: 1,
+            chance,
             table,
             states: HashMap::new(),
             owners: HashMap::new(),
@@ -191,9 +196,14 @@ impl<T: FileTable> StateTable<T> {
         &mut self.table
     }
 
-    /// A number for something else with a stateid, which no state has or will have.
+    /// A number for something with a stateid, which no state has or had a moment ago (`stateids.numbers_are_secrets`).
     pub fn unused_number(&mut self) -> StateNumber {
-        StateNumber(self.number())
+        loop {
+            let number = StateNumber(self.chance.next());
+            if !self.states.contains_key(&number) && !self.ended.states.contains_key(&number) {
+                return number;
+            }
+        }
     }
 
     fn number(&mut self) -> u64 {
@@ -251,7 +261,8 @@ impl<T: FileTable> StateTable<T> {
                 *self.delegations.entry(client).or_default() += 1;
             }
         }
-        self.states.insert(number, StateRecord { client, file, seqid: 1, kind });
+        let serial = self.number();
+        self.states.insert(number, StateRecord { serial, client, file, seqid: 1, kind });
         self.by_client.entry(client).or_default().insert(number);
         self.stateid(number)
     }

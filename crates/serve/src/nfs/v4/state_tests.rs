@@ -26,8 +26,17 @@ const NONE: ShareBits = ShareBits::NONE;
 
 type Table = StateTable<MemoryTable>;
 
+struct Counter(u64);
+
+impl Chance for Counter {
+    fn next(&mut self) -> u64 {
+        self.0 += 1;
+        self.0
+    }
+}
+
 fn table() -> Table {
-    StateTable::new(3, MemoryTable::default(), Arc::default())
+    StateTable::new(3, MemoryTable::default(), Arc::default(), Box::new(Counter(0)))
 }
 
 fn by(client: ClientId) -> Caller {
@@ -175,7 +184,9 @@ fn locks_of_owners() {
     let again = lock(&mut states, one, b"a", ONE, 10, 19).unwrap();
     assert_eq!((again.other, again.seqid), (locked.other, 2), "one state of an owner and an open");
     let Err(LockRefusal::Denied { held, client, owner }) = lock(&mut states, two, b"b", TWO, 5, 5) else { panic!() };
-    assert_eq!((held.range, client, &owner[..]), (ByteRange { start: 0, last: 9 }, ONE, &b"a"[..]));
+    assert_eq!((held.range, client, &owner[..]), (ByteRange { start: 0, last: 9 }, ClientId(0), &b"a"[..]));
+    let Err(LockRefusal::Denied { client, .. }) = lock(&mut states, one, b"b", ONE, 5, 5) else { panic!() };
+    assert_eq!(client, ONE, "told to itself alone (`clients.ids_are_secrets`)");
     assert!(states.test_lock(TWO, b"b", FILE, ByteRange { start: 20, last: 30 }, true).is_ok());
     assert!(matches!(states.test_lock(TWO, b"b", FILE, ALL, false), Err(LockRefusal::Denied { .. })));
     assert!(states.test_lock(ONE, b"a", FILE, ALL, true).is_ok(), "its own");
@@ -381,7 +392,7 @@ fn a_courteous_client_makes_room() {
     use super::super::grace::{Grace, ReclaimBook};
 
     let mut states = table();
-    let clients = Clients::new(3, TERM);
+    let clients = Clients::new(TERM);
     let name = OwnerName { family: Family4::Sessions, id: b"gone"[..].into() }.key();
     let mut grace = Grace::begin(ReclaimBook::default(), at(0), TERM, |_| false);
     grace.takes(name);

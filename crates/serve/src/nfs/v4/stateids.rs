@@ -1,5 +1,7 @@
 //! Stateids (RFC 7530 9.1.4, RFC 8881 8.2): the life of the server, a number, and how often the state has changed.
 //!
+//! - `stateids.numbers_are_secrets`: in NFSv4.0 whoever names a stateid acts for its client, so the number is drawn at random.
+//!   It is told to its client alone; people see states by numbers of another kind.
 //! - `stateids.never_stale_in_sessions`: NFSv4.1 has no NFS4ERR_STALE_STATEID: a stateid of another life is
 //!   NFS4ERR_BAD_STATEID, for TEST_STATEID as well.
 //! - `stateids.zero_is_skipped`: the number of changes is never 0, which means the newest in NFSv4.1.
@@ -18,7 +20,7 @@ pub const CURRENT: StateId = StateId { seqid: 1, other: ZERO };
 /// None at all (NFSv4.1).
 pub const INVALID: StateId = StateId { seqid: u32::MAX, other: ZERO };
 
-/// A state's number, unique within the server's life.
+/// A state's number, which nobody guesses (`stateids.numbers_are_secrets`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StateNumber(pub u64);
 

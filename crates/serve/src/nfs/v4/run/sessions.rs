@@ -119,7 +119,7 @@ impl<'m> Run<'m> {
         if self.minor < 2 && args.flags & exchange_flag::SUPP_FENCE_OPS != 0 {
             return self.push(reply, &ResOp::ExchangeId(Err(NfsStat::Inval)));
         }
-        let done = state.clients.exchange_id(args, self.asking(), &state.states);
+        let done = state.clients.exchange_id(args, self.asking(), &state.states, &mut state.chance);
         self.v4.is_used();
         let server = self.v4.server();
         let done = done.map(|done| {

@@ -107,7 +107,7 @@ impl<T: FileTable> StateTable<T> {
         if self.opens_of.get(&file).into_iter().flatten().any(conflicts) {
             return Err(NoDelegation::Contention);
         }
-        let number = StateNumber(self.number());
+        let number = self.unused_number();
         if !self.table.delegate(file, Holder { client, state: number }, kind) {
             return Err(NoDelegation::Contention);
         }

@@ -10,7 +10,7 @@ use super::{Caller, LockState, OwnerId, OwnerKind, StateKind, StateRecord, State
 /// Why LOCK or LOCKT was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LockRefusal {
-    /// With the client and the owner, empty for another door's.
+    /// With the client, 0 for another one, and the owner, empty for another door's.
     Denied {
         held: LockInTheWay,
         client: ClientId,
@@ -69,11 +69,13 @@ impl<T: FileTable> StateTable<T> {
         if existing.is_none() {
             self.room_for(client)?;
         }
-        self.table.lock(file, LockOwnerId(owner.0), range, exclusive).map_err(|refusal| self.denied_by(refusal))?;
+        self.table
+            .lock(file, LockOwnerId(owner.0), range, exclusive)
+            .map_err(|refusal| self.denied_by(refusal, client))?;
         Ok(match existing {
             Some(number) => self.changed(number),
             None => {
-                let number = StateNumber(self.number());
+                let number = self.unused_number();
                 if let Some(StateRecord { kind: StateKind::Open(of), .. }) = self.states.get_mut(&open) {
                     of.locks.insert(number);
                 }
@@ -82,13 +84,15 @@ impl<T: FileTable> StateTable<T> {
         })
     }
 
-    fn denied_by(&self, refusal: RangeRefusal) -> LockRefusal {
+    fn denied_by(&self, refusal: RangeRefusal, by: ClientId) -> LockRefusal {
         match refusal {
             RangeRefusal::TooMany => NfsStat::Delay.into(),
             RangeRefusal::InTheWay(held) => {
                 let record = held.owner.and_then(|owner| self.owners.get(&OwnerId(owner.0)));
                 let (client, owner) =
                     record.map_or((ClientId(0), Box::default()), |record| (record.key.0, record.key.2[..].into()));
+                // `clients.ids_are_secrets`
+                let client = if client == by { client } else { ClientId(0) };
                 LockRefusal::Denied { held, client, owner }
             }
         }
@@ -107,7 +111,7 @@ impl<T: FileTable> StateTable<T> {
         let owner = owner.map(|owner| LockOwnerId(owner.0));
         match self.table.test(file, owner, range, exclusive) {
             None => Ok(()),
-            Some(held) => Err(self.denied_by(RangeRefusal::InTheWay(held))),
+            Some(held) => Err(self.denied_by(RangeRefusal::InTheWay(held), client)),
         }
     }
 

@@ -3,12 +3,14 @@
 use super::super::file_table::{FileKey, FileTable, ShareBits};
 use super::super::stateids::StateNumber;
 use super::super::types::ClientId;
-use super::{EndedState, StateKind, StateTable};
+use super::{EndedState, StateKind, StateRecord, StateTable};
 
 /// An open as the state has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenEntry {
     pub number: StateNumber,
+    /// For people.
+    pub serial: u64,
     pub client: ClientId,
     pub file: FileKey,
     pub access: ShareBits,
@@ -27,6 +29,7 @@ impl<T: FileTable> StateTable<T> {
             let is_own = |other: &StateNumber| self.states.get(other).is_some_and(|other| other.client == state.client);
             Some(OpenEntry {
                 number: *number,
+                serial: state.serial,
                 client: state.client,
                 file: state.file,
                 access: open.access,
@@ -38,11 +41,12 @@ impl<T: FileTable> StateTable<T> {
     }
 
     /// Ends an open with its locks, as an administrator wants it (RFC 8881 8.5). Its client hears that its stateid is none
-    /// (NFSv4.0: NFS4ERR_EXPIRED), and opens the file anew if it still uses it; its locks are lost. `false`: there is none.
-    pub fn end_open(&mut self, number: StateNumber) -> bool {
-        if !self.states.get(&number).is_some_and(|state| matches!(state.kind, StateKind::Open(_))) {
-            return false;
-        }
+    /// (NFSv4.0: NFS4ERR_EXPIRED), and opens the file anew if it still uses it; its locks are lost. `false`: there is none
+    /// that people know by this number.
+    pub fn end_open(&mut self, serial: u64) -> bool {
+        let is_it = |state: &StateRecord| state.serial == serial && matches!(state.kind, StateKind::Open(_));
+        let found = self.states.iter().find(|(_, state)| is_it(state)).map(|(number, _)| *number);
+        let Some(number) = found else { return false };
         self.end(number);
         self.ended.insert(number, EndedState::Expired);
         true

@@ -6,7 +6,7 @@ use super::super::delegation::{Delegated, Delegation};
 use super::super::file_table::{FileKey, FileTable, Holder, ShareBits};
 use super::super::known_rights::KnownRight;
 use super::super::openers::Openers;
-use super::super::stateids::{self, Named, StateNumber};
+use super::super::stateids::{self, Named};
 use super::super::types::{ClientId, NfsStat, StateId};
 use super::{Caller, EndedState, OpenState, OwnerId, StateKind, StateRecord, StateTable};
 
@@ -73,7 +73,7 @@ impl<T: FileTable> StateTable<T> {
             }
             None => {
                 self.room_for(client)?;
-                let number = StateNumber(self.number());
+                let number = self.unused_number();
                 if !self.table.claim(file, Holder { client, state: number }, access, deny) {
                     return Err(NfsStat::ShareDenied);
                 }
@@ -204,7 +204,7 @@ impl<T: FileTable> StateTable<T> {
     /// Keeps a right that was just judged, until its state changes. Not that of a delegation, which may be revoked.
     pub fn remember_right(&self, stateid: &StateId, minor: u32) {
         let Ok(Named::State { number, .. }) = stateids::name(stateid, self.life, minor) else { return };
-        let Some(StateRecord { client, file, seqid, kind }) = self.states.get(&number) else { return };
+        let Some(StateRecord { client, file, seqid, kind, .. }) = self.states.get(&number) else { return };
         let open = match kind {
             StateKind::Open(open) => Some(open),
             StateKind::Lock(lock) => match self.states.get(&lock.open) {
