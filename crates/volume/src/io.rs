@@ -200,13 +200,14 @@ impl Volume {
             let after = current(&target)?;
             return Ok(Changed { before: PreAttr::of(&after), after });
         }
-        state.admit_data(&target, to..to + len).await?;
+        let data = state.admit_clone((&source, from..from + len), (&target, to..to + len)).await?;
         let (cred, now) = (cred.clone(), state.now());
         let update = move |attr: &mut Attr| {
             clear_suid(attr, &cred);
             touch_mtime(attr, now);
         };
-        let (changed, ticket) = state.data.clone_range(&source, &target, CloneSpan { from, to, len }, update).await?;
+        let (changed, ticket) =
+            state.data.clone_range(&source, &target, CloneSpan { from, to, len, data }, update).await?;
         let counts = state.data.counts();
         counts.writes.add(1);
         state.send(|| Event::Data { origin: self.origin, ino: target.id.ino, offset: to, len });

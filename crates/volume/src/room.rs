@@ -71,6 +71,28 @@ impl State {
         Box::pin(self.wait_for_quota(wanted)).await
     }
 
+    /// Called before a range of a file takes the place of one of another. The bytes of it that may be data
+    /// (`share.holes_are_free`).
+    pub(crate) async fn admit_clone(
+        &self,
+        (source, from): (&Arc<Inode>, Range<u64>),
+        (target, to): (&Arc<Inode>, Range<u64>),
+    ) -> FsResult<u64> {
+        assert!(from.start <= from.end && to.end - to.start == from.end - from.start, "ranges of one length");
+        let owner = self.owner_quotas.any().then(|| target.core.lock().owned());
+        let mut wanted = Wanted { bytes: to.end - to.start, owner };
+        let has_quota = self.has_quota_for(&wanted, self.data.usage().dirty_bytes);
+        if has_quota && self.data.has_room_to_clone(wanted.bytes) {
+            return Ok(wanted.bytes);
+        }
+        let data = Box::pin(self.data.data_bytes(source, from)).await?;
+        if !has_quota {
+            wanted.bytes = data.saturating_sub(self.data.held_bytes(target, to).await?);
+            Box::pin(self.wait_for_quota(wanted)).await?;
+        }
+        Ok(data)
+    }
+
     /// Called before the bytes of an inode become another owner's. Data in memory is counted once it is stored.
     pub(crate) fn admit_owner(&self, before: Owned, after: Owned) -> FsResult<()> {
         let owner = Owned {

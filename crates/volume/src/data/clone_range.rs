@@ -12,6 +12,8 @@
 //!   under a zero intent over all of it, which the last batch takes away together with the new size. Until then readers see the
 //!   hole (the extents in memory are not touched), and a crash leaves it (the intent is replayed). Of a range that is neither,
 //!   nothing is cloned: [`FsError::FileTooLarge`].
+//! - `share.holes_are_free`: room and quotas are asked for the data of a range. Where there is room for all of it, as if it were
+//!   data, nobody counts; a range that has become more than was counted is not cloned.
 //! - `share.outside_cuts`: no snapshot is cut while a range of many extents is on its way.
 
 use std::collections::BTreeSet;
@@ -64,6 +66,12 @@ pub(crate) struct CloneSpan {
     pub(crate) from: u64,
     pub(crate) to: u64,
     pub(crate) len: u64,
+    /// Bytes of it that are data, at most (`share.holes_are_free`).
+    pub(crate) data: u64,
+}
+
+fn room_for(data: u64) -> RoomRequest {
+    RoomRequest::New(data / BYTES_PER_ROW_BYTE)
 }
 
 impl CloneSpan {
@@ -73,6 +81,12 @@ impl CloneSpan {
 
     fn target(&self) -> Range<u64> {
         self.to..self.to + self.len
+    }
+
+    /// The bytes of these pieces, which are not more data than there was room for.
+    fn check_data(&self, pieces: &[(u64, Extent)]) -> FsResult<u64> {
+        let bytes = pieces.iter().map(|(_, extent)| u64::from(extent.len)).sum();
+        if bytes > self.data { Err(FsError::Busy("the file keeps changing")) } else { Ok(bytes) }
     }
 
     /// The parts of an extent of the source at `offset` within the span, at their places in the target, cut at windows
@@ -129,6 +143,30 @@ impl From<FsError> for Missed {
 }
 
 impl Data {
+    /// Whether there is room now for a clone of a range with so much data.
+    pub(crate) fn has_room_to_clone(&self, data: u64) -> bool {
+        self.0.has_room(room_for(data))
+    }
+
+    /// Bytes of a range that are data, on disks when it returns. Of a range of more extents than a clone takes it is less.
+    pub(crate) async fn data_bytes(&self, source: &Arc<Inode>, range: Range<u64>) -> FsResult<u64> {
+        self.0.flush_inode(source).await?;
+        let (mut from, to) = rows_of(source.id.ino, &range);
+        let (mut data, mut extents) = (0, 0);
+        loop {
+            let rows = self.0.parts.meta.scan(&from, &to, PAGE).await?;
+            for (key, value) in &rows {
+                let (_, offset, extent) = decode_extent(key, value)?;
+                data += range.end.min(offset + u64::from(extent.len)).saturating_sub(range.start.max(offset));
+            }
+            extents += rows.len() as u64;
+            match rows.last().filter(|_| rows.len() >= PAGE && extents <= BULK_EXTENTS_MAX) {
+                Some((last, _)) => from = key_after(last),
+                None => return Ok(data),
+            }
+        }
+    }
+
     /// Lets a range of `target` refer to what a range of `source` holds now. `update` sets times and change. All or nothing;
     /// durable with the ticket.
     pub(crate) async fn clone_range(
@@ -154,7 +192,7 @@ impl Inner {
         update: &(impl Fn(&mut Attr) + Sync),
     ) -> FsResult<(Changed, Ticket)> {
         self.check_poison()?;
-        let room = RoomRequest::New(span.len / BYTES_PER_ROW_BYTE);
+        let room = room_for(span.data);
         if !self.has_room(room) {
             self.wait_for_room(room).await?;
         }
@@ -208,6 +246,7 @@ impl Inner {
                 let (_, offset, extent) = decode_extent(key, value)?;
                 span.moved(offset, &extent, &mut pieces);
             }
+            span.check_data(&pieces)?;
             match rows.last().filter(|_| rows.len() >= PAGE) {
                 Some((last, _)) => from = key_after(last),
                 None => is_whole = true,
@@ -325,6 +364,7 @@ impl Inner {
     ) -> Result<(), Missed> {
         let (mut from, to) = rows_of(source.id.ino, &span.source());
         let (mut noted, mut extents, page) = (BTreeSet::new(), 0, seam::bound(PAGE, SIMULATED_PAGE));
+        let mut left = span;
         loop {
             let rows = self.parts.meta.scan(&from, &to, page).await?;
             let mut pieces = Vec::with_capacity(rows.len());
@@ -333,6 +373,7 @@ impl Inner {
                 span.moved(offset, &extent, &mut pieces);
             }
             extents += pieces.len() as u64;
+            left.data -= left.check_data(&pieces)?;
             if extents > BULK_EXTENTS_MAX {
                 return Err(FsError::FileTooLarge.into());
             }

@@ -24,6 +24,46 @@ fn copied(model: &mut Vec<u8>, at: usize, bytes: &[u8]) {
     model[at..end].copy_from_slice(bytes);
 }
 
+/// `share.holes_are_free`
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clone_takes_up_its_data_and_not_its_holes() {
+    let place = Box_::new();
+    let (registry, volume) = place.open().await;
+    let (size, far) = (1_u64 << 45, 1_u64 << 44);
+    let sparse = file(&volume, Ino::ROOT, "sparse").await;
+    volume.setattr(&root(), sparse, SetAttr { size: Some(size), ..SetAttr::default() }).await.unwrap();
+    put(&volume, sparse, 0, noise(1, 300_000), Stability::FileSync).await;
+    // Some of it still in memory.
+    put(&volume, sparse, far, noise(2, 300_000), Stability::Unstable).await;
+    let whole = async |name: &str| {
+        let to = file(&volume, Ino::ROOT, name).await;
+        volume.clone_range(&root(), (sparse, 0), (to, 0), size).await.map(|changed| (to, changed))
+    };
+    // Metadata of 32 TiB of data would need 64 GiB.
+    place.room.available.store(1 << 30, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    let (one, changed) = whole("one").await.unwrap();
+    assert_eq!(changed.after.size, size);
+    let there = volume.read(one, far, 300_000).await.unwrap();
+    assert_eq!(there.chunks.concat(), noise(2, 300_000));
+    assert_eq!(volume.getattr(one).await.unwrap().allocated, volume.getattr(sparse).await.unwrap().allocated);
+    // Nor do holes count against a quota, and data does.
+    registry.set("v", Properties { quota_bytes: Some(2_200_000), ..Properties::default() }).await.unwrap();
+    let (two, _) = whole("two").await.unwrap();
+    assert_eq!(err(whole("three").await), "quota exceeded");
+    // What it takes the place of is given back.
+    volume.clone_range(&root(), (sparse, 0), (two, 0), size).await.unwrap();
+    volume.clone_range(&root(), (sparse, 1 << 30), (one, 0), 1 << 40).await.unwrap();
+    whole("four").await.unwrap();
+    registry.set("v", Properties::default()).await.unwrap();
+    place.room.available.store(0, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    let refused = volume.clone_range(&root(), (sparse, 0), (two, 0), 300_000).await;
+    assert!(matches!(refused, Err(FsError::NoSpace(_))), "{refused:?}");
+    place.room.available.store(1 << 39, Ordering::Relaxed);
+    check_clean(&registry).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn either_file_goes_and_the_other_stays() {
     let place = Box_::new();

@@ -8,7 +8,7 @@ use crate::data::clone_range::CloneSpan;
 const KIB: usize = 1024;
 
 async fn clone(world: &World, from: &Arc<Inode>, to: &Arc<Inode>, span: (usize, usize, usize)) -> FsResult<Ticket> {
-    let span = CloneSpan { from: span.0 as u64, to: span.1 as u64, len: span.2 as u64 };
+    let span = CloneSpan { from: span.0 as u64, to: span.1 as u64, len: span.2 as u64, data: span.2 as u64 };
     world.data.clone_range(from, to, span, |attr| attr.change += 1).await.map(|(_, ticket)| ticket)
 }
 
