@@ -3,10 +3,10 @@
 use super::super::xdr::{Garbage, Reader};
 use super::bitmap::Bitmap;
 use super::types::{
-    Ace4, AppDataBlock, CallbackSec, CallbackTarget, ChangeInfo, ClientId, ClientOwner, Component, ContentKind,
-    DetailedResult, DeviceId, DeviceNumber, ENTRIES_MAX, FOREIGN_BYTES_MAX, Fattr, FileType4, Foreign, Handle4,
-    ImplementationId, LayoutBody, LayoutIoMode, LockKind, NetAddr, NetLoc, NfsStat, OpResult, Outcome, SecInfo,
-    ServerOwner, SessionId, StableHow, StateId, StateOwner, Text, Time4, Verifier, WriteResponse,
+    Ace4, AppDataBlock, CallbackSec, CallbackTarget, ChangeInfo, ClientId, ClientOwner, Component, DetailedResult,
+    DeviceId, DeviceNumber, ENTRIES_MAX, FOREIGN_BYTES_MAX, Fattr, FileType4, Foreign, Handle4, ImplementationId,
+    LayoutBody, LayoutIoMode, LockKind, NetAddr, NetLoc, NfsStat, OpResult, Outcome, SecInfo, ServerOwner, SessionId,
+    StableHow, StateId, StateOwner, Text, Time4, Verifier, WriteResponse,
 };
 use super::wire::{FileData, Opaque, Xdr, XdrChain, XdrList, XdrOut, xdr_enum, xdr_struct, xdr_union};
 
@@ -158,7 +158,7 @@ xdr_union! {
 /// `createtype4`: what no server makes decodes too, for NFS4ERR_BADTYPE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CreateKind<'a> {
-    Link(Foreign<'a>),
+    Link(Component<'a>),
     Device(FileType4, DeviceNumber),
     Plain(FileType4),
     Other(u32),
@@ -410,7 +410,8 @@ xdr_struct! {
     ContentData<'a> { offset: u64, data: FileData<'a>, }
     ContentHole { offset: u64, length: u64, }
     ReadPlusOk<'a> { eof: bool, contents: XdrList<'a, ReadContent<'a>, CONTENTS_MAX>, }
-    SeekArgs { stateid: StateId, offset: u64, what: ContentKind, }
+    /// `what` is a number: one that is no [`super::types::ContentKind`] has a status of its own.
+    SeekArgs { stateid: StateId, offset: u64, what: u32, }
     SeekOk { eof: bool, offset: u64, }
     WriteSameArgs<'a> { stateid: StateId, stable: StableHow, block: AppDataBlock<'a>, }
     SetXattrArgs<'a> { option: SetXattrOption, name: Component<'a>, value: Opaque<'a, XATTR_BYTES_MAX>, }

@@ -1,7 +1,6 @@
 //! Types that occur in many operations: RFC 7530 2.2, RFC 8881 3.2 and 3.3, RFC 7862 3. The numbers are those of the XDR
 //! descriptions RFC 7531, RFC 5662, RFC 7863 and RFC 8276 6.
 
-use super::super::proto::NAME_DECODED_MAX;
 use super::super::xdr::{Garbage, Reader};
 use super::bitmap::Bitmap;
 use super::wire::{Opaque, Xdr, XdrList, XdrOut, xdr_enum, xdr_struct, xdr_union};
@@ -25,8 +24,8 @@ pub type SessionId = [u8; 16];
 pub type DeviceId = [u8; 16];
 pub type Handle4<'a> = Opaque<'a, FILE_HANDLE_BYTES_MAX>;
 pub type Text<'a> = Opaque<'a, OPAQUE_BYTES_MAX>;
-/// A name of any length decodes up to a bound of its own, so that one too long is NFS4ERR_NAMETOOLONG.
-pub type Component<'a> = Opaque<'a, NAME_DECODED_MAX>;
+/// A name, or the target of a link. Whatever its message holds decodes, so that one too long is NFS4ERR_NAMETOOLONG.
+pub type Component<'a> = Opaque<'a, { usize::MAX }>;
 pub type Foreign<'a> = Opaque<'a, FOREIGN_BYTES_MAX>;
 pub type PathName<'a> = XdrList<'a, Component<'a>, ENTRIES_MAX>;
 pub type Acl4<'a> = XdrList<'a, Ace4<'a>, ENTRIES_MAX>;

@@ -100,13 +100,14 @@ impl<'m> Run<'m> {
         done.map(|_| ()).map_err(|error| stat_of(&error))
     }
 
-    /// RFC 7862 15.11: the end of the file counts as a hole.
+    /// RFC 7862 15.11: the end of the file counts as a hole. Other contents than data and holes may come (11.1.1.1).
     async fn seek(&self, args: &SeekArgs) -> Result<SeekOk, NfsStat> {
         let (object, attr) = self.file_for(args.stateid, false, &[ACCESS_READ, ACCESS_EXECUTE]).await?;
+        let what = ContentKind::from_number(args.what).ok_or(NfsStat::UnionNotSupp)?;
         if args.offset >= attr.size {
             return Err(NfsStat::NxIo);
         }
-        let to = if args.what == ContentKind::Data { SeekTo::Data } else { SeekTo::Hole };
+        let to = if what == ContentKind::Data { SeekTo::Data } else { SeekTo::Hole };
         match object.files().seek(object.id.ino, args.offset, to).await {
             Ok(offset) => Ok(SeekOk { eof: offset >= attr.size, offset }),
             Err(FsError::NotFound) => Ok(SeekOk { eof: true, offset: attr.size }),

@@ -127,6 +127,8 @@ fn full_name(name: &[u8]) -> Result<Vec<u8>, NfsStat> {
     if name.is_empty() || name.contains(&0) {
         return Err(NfsStat::Inval);
     }
-    let full = [NAMESPACE, name].concat();
-    if full.len() > NAME_BYTES_MAX { Err(NfsStat::NameTooLong) } else { Ok(full) }
+    if NAMESPACE.len() + name.len() > NAME_BYTES_MAX {
+        return Err(NfsStat::NameTooLong);
+    }
+    Ok([NAMESPACE, name].concat())
 }
