@@ -287,6 +287,25 @@ def test_what_has_sessions_is_not_touched_without_them(larder, four, here):
     assert four.test_stateids(file.stateid, held) == ["OK", "OK"]
 
 
+def test_nothing_that_speaks_for_a_client_counts_up(larder, four, here):
+    """A stranger learns from its own ids nothing of those that others have."""
+    far_apart = lambda ids: min(abs(a - b) for a, b in itertools.combinations(ids, 2)) > 1 << 24
+    files = [four.open([*here, f"f{n}"], create=GUARDED) for n in range(16)]
+    locks = [four.lock(file, WRITE_LOCK, 0, 10) for file in files]
+    stateids = [file.stateid for file in files] + locks
+    assert len({stateid[4:8] for stateid in stateids}) == 1, "of one life of the server"
+    assert far_apart([int.from_bytes(stateid[8:16]) for stateid in stateids])
+    clients = []
+    for n in range(8):
+        with connect(larder) as nfs, connect(larder, minor=0) as old:
+            set_client(old, b"counted-" + os.urandom(8))
+            clients += [nfs.client, old.client]
+            with refused("STALE_CLIENTID"):
+                old.raw([(nfs4.RENEW, u64(old.client + 2), nothing)])
+            nfs.leave()
+    assert far_apart(clients)
+
+
 # ---- opens, locks, other doors ----
 
 
@@ -327,7 +346,10 @@ def test_locks_among_clients(four, other, here):
     with refused("DENIED") as denial:
         other.lock(theirs, READ_LOCK, 15, 100)
     assert (denial.error.detail.offset, denial.error.detail.length, denial.error.detail.kind) == (10, 10, WRITE_LOCK)
-    assert denial.error.detail.owner == b"locker" and denial.error.detail.client == four.client
+    assert denial.error.detail.owner == b"locker" and denial.error.detail.client == 0, "its id is its own secret"
+    with refused("DENIED") as denial:
+        four.lock(file, READ_LOCK, 15, 100, owner=b"another")
+    assert denial.error.detail.client == four.client
     with refused("DENIED"):
         other.test_lock(file.handle, READ_LOCK, 19, 1)
     four.test_lock(file.handle, WRITE_LOCK, 10, 10, owner=b"locker")
@@ -695,6 +717,9 @@ def test_ranges_and_copies(four, here):
     assert seek(1 << 20, HOLE) == (True, (1 << 20) + len(data))
     with refused("NXIO"):
         seek(4 << 20, DATA)
+    for what in (2, 1 << 31):
+        with refused("UNION_NOTSUPP"):
+            seek(0, what)
     read = four.compound(put(file.handle), (nfs4.READ_PLUS, file.stateid + u64(0) + u32(1 << 20), nfs4.contents))[-1]
     assert read.parts[0][0] == HOLE and read.parts[0][1] == 0 and not read.eof
     read = four.compound(put(file.handle), (nfs4.READ_PLUS, file.stateid + u64(1 << 20) + u32(1 << 20), nfs4.contents))[-1]
@@ -719,6 +744,18 @@ def test_ranges_and_copies(four, here):
     assert four.attr(target.handle).size == (2 << 20) + 4096 + 3
     with refused("INVAL"):
         clone(10, 0, (2 << 20) + 4096)
+    # Holes take up no room: a file of more bytes than the pool has is cloned and copied.
+    huge = four.open([*here, "huge"], create=UNCHECKED, owner=b"huge")
+    four.setattr(huge.handle, stateid=huge.stateid, size=1 << 45)
+    four.write(huge, 1 << 44, b"far")
+    for name in ("cloned", "copied"):
+        theirs = four.open([*here, name], create=UNCHECKED, owner=name.encode())
+        if name == "cloned":
+            four.compound(put(huge.handle), nfs4.SAVE, put(theirs.handle), (
+                nfs4.CLONE, huge.stateid + theirs.stateid + u64(0) + u64(0) + u64(0), nothing))
+        else:
+            assert four.copy(huge, theirs).count == 1 << 45
+        assert four.attr(theirs.handle).size == 1 << 45 and four.read(theirs, 1 << 44, 3).data == b"far"
     with refused("FBIG"):
         clone(0, (1 << 63) - 10, 100)
     with refused("INVAL"):
@@ -816,6 +853,20 @@ def test_operations_stand_where_they_may(four, top):
     with refused("BADXDR") as failed:
         four.compound(*four.walk(top), (nfs4.LOOKUP, u32(1 << 30), nothing))
     assert len(failed.error.results) == 2
+    # A name that its message holds is read whole, however long, so the answer says what is wrong with it.
+    long = opaque(b"n" * 100_000)
+    device = u32(5) + long + opaque("link") + nfs4.fattr()
+    for operation in (
+            (nfs4.LOOKUP, long), (nfs4.REMOVE, long), (nfs4.SECINFO, long), (nfs4.CREATE, u32(2) + long + nfs4.fattr()),
+            (nfs4.CREATE, device), (nfs4.GETXATTR, long), (nfs4.REMOVEXATTR, long), (nfs4.SETXATTR, u32(0) + long + opaque("value"))):
+        with refused("NAMETOOLONG") as failed:
+            four.compound(*four.walk(top), (*operation, nothing))
+        assert len(failed.error.results) == 2
+    with refused("NAMETOOLONG"):
+        four.open([*top, b"n" * 100_000], create=UNCHECKED)
+    for names in (opaque("a") + long, long + opaque("a")):
+        with refused("NAMETOOLONG"):
+            four.compound(*four.walk(top), nfs4.SAVE, (nfs4.RENAME, names, nothing))
     for flavor in (b"", u32(6) + opaque(bytes(20))):
         try:
             four.credential, kept = flavor or u32(6) + opaque(b""), four.credential
@@ -1065,6 +1116,50 @@ def test_what_was_held_of_a_share_goes_with_it(folder):
             mine = other.open(path, access=BOTH, deny=BOTH)
             other.lock(mine, WRITE_LOCK)
         assert daemon.stop() == 0 and "panicked" not in daemon.log()
+    finally:
+        daemon.end()
+
+
+def test_going_back_to_a_snapshot_costs_no_grace(folder):
+    """Its clients are still here, and hear that what they had is gone. A restart lets them take back what they have since."""
+    daemon = make(folder, extra=["--squash", "none"]).start()
+    try:
+        top = [daemon.export.strip("/")]
+        with connect(daemon, minor=0) as gone:
+            # One that had something then, and is not here any more.
+            set_client(gone, b"gone")
+            file = gone.open([*top, "kept"], create=UNCHECKED, access=BOTH, seqid=1)
+            gone.compound(put(file.handle), (nfs4.OPEN_CONFIRM, file.stateid + u32(2), nfs4.stateid))
+        daemon.run("snap", "create", "files@then", check=True)
+        with connect(daemon, minor=0) as old, connect(daemon, owner=b"new") as new:
+            set_client(old, b"old")
+            seqid = itertools.count(1)
+
+            def opened(name):
+                file = old.open([*top, name], create=UNCHECKED, access=BOTH, seqid=next(seqid))
+                if file.flags & 2:
+                    confirm = (nfs4.OPEN_CONFIRM, file.stateid + u32(next(seqid)), nfs4.stateid)
+                    file.stateid = old.compound(put(file.handle), confirm)[-1]
+                return file
+
+            before = opened("later")
+            held = new.open([*top, "kept"], access=READ)
+            daemon.run("snap", "rollback", "files@then", "--yes", "--force", check=True)
+            with refused("BAD_STATEID", "STALE"):
+                old.read(before, 0, 1)
+            with refused("BAD_STATEID", "STALE"):
+                new.read(held, 0, 1)
+            new.open([*top, "kept"], access=READ)
+            kept = opened("kept")
+            old.write(kept, 0, b"after")
+        daemon.kill()
+        daemon.start()
+        with connect(daemon, minor=0) as old, connect(daemon, owner=b"other") as other:
+            with refused("GRACE"):
+                other.open([*top, "kept"], access=READ)
+            set_client(old, b"old", verifier=b"anew    ")
+            reclaim = old.open_op(b"", claim=u32(1) + u32(0), seqid=1)
+            old.compound(put(kept.handle), reclaim)
     finally:
         daemon.end()
 

@@ -80,19 +80,6 @@ pub(crate) async fn load(meta: &dyn Meta) -> FsResult<Option<HandleKey>> {
     Ok(HandleKey::decode(&keys::decode_xattr(&key, &value)?))
 }
 
-/// Puts the row of `kept` back where going back to a snapshot took it.
-pub(crate) async fn keep(meta: &dyn Meta, kept: Option<HandleKey>, batch: &mut Batch) -> FsResult<()> {
-    let (Some(kept), None) = (kept, meta.get(&row_key()).await?) else { return Ok(()) };
-    let key = keys::inode_key(Ino::ROOT);
-    let record = meta.get(&key).await?.ok_or_else(|| keys::damaged(&key, "it is missing"))?;
-    let mut root = keys::decode_inode(Ino::ROOT, &record)?;
-    root.xattrs += 1;
-    let (key, record) = keys::encode_inode(Ino::ROOT, &root);
-    batch.put(key, record);
-    batch.put(row_key(), keys::encode_xattr(&kept.encode()));
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,7 +1,8 @@
 //! The NFS server's record of clients with opens and locks in this volume. It lives with the volume, so whichever machine
 //! opens the volume next knows whose locks come back.
 //!
-//! - `nfsclients.with_the_volume`: the record is a row of the volume's own at its root. Its bytes mean nothing here.
+//! - `nfsclients.with_the_volume`: the record is a row of the volume's own at its root. Its bytes mean nothing here. Going back
+//!   to a snapshot keeps it: the clients of then are not those of now.
 
 use bytes::Bytes;
 use larder_fs::{FsError, FsResult, Ino};

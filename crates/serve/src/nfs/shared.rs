@@ -133,6 +133,7 @@ impl Shared {
     }
 
     pub fn linger(&self, volume: uuid::Uuid, lasts: Duration) {
+        self.v4.gone_elsewhere(volume.into_bytes());
         let now = Instant::now();
         let mut gone = self.gone.write();
         gone.retain(|(other, until)| *other != volume && *until > now);

@@ -24,11 +24,11 @@ use super::compare::{Differing, differing};
 use super::row;
 use super::view::View;
 use crate::data::{EXTENT_TAG, INTENT_TAG, RESERVED_TAG, Restored};
-use crate::handle_key;
 use crate::inode_core::InodeCore;
 use crate::keys::{self, tag};
 use crate::meta::Batch;
 use crate::numbers::mix;
+use crate::own_records;
 use crate::state::State;
 
 const PAGE: usize = 1024;
@@ -69,7 +69,7 @@ impl State {
         };
         self.data.sync_all().await?;
         let _still = self.data.still().await;
-        let handles = handle_key::load(&*self.meta).await?;
+        let lasting = own_records::lasting(&*self.meta).await?;
         let mut inos = changed(&**self.catalog.head(), number, self.data.epoch()).await?;
         // Dirty data that a crash took is missed by no batch.
         inos.extend(view.patched());
@@ -83,7 +83,7 @@ impl State {
             self.put_back(ino, &view).await?;
         }
         let mut batch = Batch::default();
-        handle_key::keep(&*self.meta, handles, &mut batch).await?;
+        own_records::keep(&*self.meta, lasting, &mut batch).await?;
         batch.delete(row::ROLLBACK_KEY);
         let ticket = self.meta.write(batch).await?;
         self.meta.durable(ticket).await?;

@@ -535,6 +535,29 @@ async fn what_differs_is_told_by_path() {
     );
 }
 
+/// `nfsclients.with_the_volume`, `handles.with_the_volume`
+#[tokio::test]
+async fn records_of_the_volumes_own_do_not_go_back() {
+    let place = Box_::new();
+    let (registry, volume) = place.open().await;
+    volume.snapshot("none").await.unwrap();
+    volume.set_nfs_clients(b"then").await.unwrap();
+    volume.snapshot("older").await.unwrap();
+    volume.set_nfs_clients(b"now").await.unwrap();
+    volume.setxattr(&root(), Ino::ROOT, b"user.a", b"later", XattrMode::Set).await.unwrap();
+    let handles = volume.handle_key();
+    drop(volume);
+    for snapshot in ["older", "none"] {
+        registry.roll_back("v", snapshot).await.unwrap();
+        let volume = registry.volume("v").await.unwrap();
+        assert_eq!(volume.nfs_clients().await.unwrap().as_deref(), Some(&b"now"[..]), "{snapshot}");
+        assert_eq!(volume.handle_key(), handles);
+        assert!(volume.listxattr(&root(), Ino::ROOT).await.unwrap().is_empty());
+        drop(volume);
+        check_clean(&registry).await;
+    }
+}
+
 #[tokio::test]
 async fn a_file_that_goes_back_is_another() {
     let place = Box_::new();

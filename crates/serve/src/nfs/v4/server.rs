@@ -6,6 +6,10 @@
 //!   WRITE by a stateid that was judged before take none ([`KnownRights`]). Operations without a stateid need no state.
 //! - `server.records_in_groups`: changes of a volume's record of clients are written as one by whoever comes first, while
 //!   the next ones gather. Each request waits for its own change.
+//! - `server.own_record_awaits_nobody`: a volume that was closed and comes back in the same life of the server, as when it
+//!   goes back to a snapshot, has no grace if its record is the one that this life wrote: what its clients had ended with
+//!   the former, and nobody else had anything since. Clients of NFS v3 hear of lost locks by a restart alone, so they take
+//!   theirs back in a grace. So do clients of a volume that was on another machine.
 //! - `server.sweeps_while_used`: the records of clients that are gone are looked for while there are clients: when the first
 //!   of them falls silent or may be over, and once a lease. Without any the sweeper sleeps.
 
@@ -25,7 +29,7 @@ use uuid::Uuid;
 use super::back_channel::BackChannel;
 use super::callback_link::CallbackLink;
 use super::client_book::{BookFailed, BookName, BookRecord, BookStore, open_file};
-use super::clients::{Clients, OwnerKey, SharedSession};
+use super::clients::{Clients, Family4, OwnerKey, SharedSession};
 use super::clock::{Chance, Moment};
 use super::door_table::DoorTable;
 use super::file_table::FileKey;
@@ -94,6 +98,8 @@ pub struct V4State {
     pub states: StateTable<DoorTable>,
     /// Grace of each record of clients that was loaded.
     pub(super) books: HashMap<BookId, Grace>,
+    /// Records of volumes as they are stored, by this life's last word (`server.own_record_awaits_nobody`).
+    stored_books: HashMap<BookName, ReclaimBook>,
     pub chance: OsChance,
 }
 
@@ -178,6 +184,7 @@ impl NfsV4 {
                 clients,
                 states: StateTable::new(life, DoorTable::default(), Arc::clone(&rights), Box::new(OsChance)),
                 books: HashMap::from([(FOLDERS_BOOK, grace)]),
+                stored_books: HashMap::new(),
                 chance: OsChance,
             }),
             server,
@@ -271,7 +278,12 @@ impl NfsV4 {
         for volume in state.states.table().set_trees(exported.iter().copied(), &v4) {
             state.states.end_volume(volume);
             state.states.table().forget(volume);
-            state.books.remove(&BookId(volume));
+            let of = self.volumes.read().values().find(|known| known.number == volume).map(|known| known.book.of);
+            let grace = state.books.remove(&BookId(volume));
+            // In grace its clients still take back what they had before.
+            if let Some(of) = of.filter(|_| grace.is_some_and(|grace| grace.is_on())) {
+                state.stored_books.remove(&of);
+            }
         }
         let mut volumes = HashMap::new();
         for files in exported {
@@ -333,7 +345,7 @@ impl NfsV4 {
         let book = &volume.book;
         let begin = || async {
             let (found, is_carried) = book.store.load(book.of, self.of_all.as_ref()).await;
-            self.begin_grace(book.id, found, is_carried);
+            self.begin_grace(book, found, is_carried);
             // Grace of clients that are all here ends before anybody hears of it.
             let _ = self.settle().await;
         };
@@ -346,17 +358,28 @@ impl NfsV4 {
         self.is_used();
     }
 
-    fn begin_grace(&self, book: BookId, found: ReclaimBook, is_carried: bool) {
+    fn begin_grace(&self, book: &Book, mut found: ReclaimBook, is_carried: bool) {
         let mut state = self.lock();
         let here = state.clients.completed_owners();
+        // It may have gone meanwhile, and come back by another number.
+        if !self.volumes.read().values().any(|known| known.book.id == book.id) {
+            return;
+        }
+        match state.stored_books.get(&book.of) {
+            // `server.own_record_awaits_nobody`
+            Some(stored) if *stored == found => found.names.retain(|(_, owner)| owner.family == Family4::Lockers),
+            _ => drop(state.stored_books.insert(book.of, found.clone())),
+        }
         let mut grace = Grace::begin(found, self.now(), GRACE, |owner| here.contains(owner));
         if is_carried {
             grace.is_carried();
         }
-        // It may have gone meanwhile, and come back by another number.
-        if self.volumes.read().values().any(|known| known.book.id == book) {
-            state.books.insert(book, grace);
-        }
+        state.books.insert(book.id, grace);
+    }
+
+    /// A volume, by its id in handles, has gone to another machine, whose clients may come back with it.
+    pub fn gone_elsewhere(&self, volume: BookName) {
+        self.lock().stored_books.remove(&volume);
     }
 
     /// The record of a volume's clients has this one, durably (`grace.recorded_before_answered`).
@@ -414,16 +437,21 @@ impl NfsV4 {
                     return Ok(());
                 }
                 let Some((newest, names)) = grace.to_write() else { return Ok(()) };
-                (newest, BookRecord::new(book.of, book.scope, names.clone()))
+                let record = BookRecord::new(book.of, book.scope, names.clone());
+                // Until it is known to be there.
+                state.stored_books.remove(&book.of);
+                (newest, record)
             };
             book.store.write(&record).await?;
-            let mut state = v4.lock();
+            let mut locked = v4.lock();
+            let state = &mut *locked;
             if let Some(grace) = state.books.get_mut(&book.id) {
+                state.stored_books.insert(book.of, record.book);
                 let was_on = grace.is_on();
                 grace.settled(newest);
                 if was_on && !grace.is_on() {
                     let waiting = state.states.table().all_files();
-                    drop(state);
+                    drop(locked);
                     waiting.iter().for_each(Files::wake_lock_waiters);
                 }
             }

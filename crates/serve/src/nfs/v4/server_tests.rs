@@ -125,6 +125,57 @@ async fn the_clients_of_a_volume_go_where_it_goes() {
     assert!(second.volume(&files).await.is_err() && !second.is_in_grace(volume.number));
 }
 
+/// `server.own_record_awaits_nobody`
+#[tokio::test]
+async fn a_volume_that_comes_back_in_one_life_awaits_nobody() {
+    let server = Server::start().await;
+    let files = Files::alone(server.volume.clone());
+    let of = files.handle_id().into_bytes();
+    let v4 = Arc::new(NfsV4::new(None));
+    let come_back = async |v4: &Arc<NfsV4>| {
+        v4.set_trees(std::iter::empty());
+        v4.set_trees([&files].into_iter());
+        let volume = v4.volume(&files).await.unwrap();
+        v4.settle().await.unwrap();
+        volume
+    };
+    let volume = come_back(&v4).await;
+    // As one of NFSv4.0, which never says that it reclaims nothing.
+    let one = client(&v4, "one", false);
+    v4.record(one, &volume).await.unwrap();
+    for _ in 0..2 {
+        let volume = come_back(&v4).await;
+        assert!(!v4.is_in_grace(volume.number), "nobody else had it");
+        assert_eq!(v4.lock().may_take(one, volume.book(), true), Err(NfsStat::NoGrace));
+    }
+    let volume = come_back(&v4).await;
+    let two = client(&v4, "two", true);
+    v4.record(two, &volume).await.unwrap();
+    let kept = BookStore::of_volume(files.clone()).load(of, None).await.0;
+    assert_eq!(kept.names.len(), 1, "the others have nothing any more");
+    // A client of NFS v3 hears of it by a restart alone.
+    v4.record_locker(Ipv4Addr::LOCALHOST.into(), &volume).await.unwrap();
+    let volume = come_back(&v4).await;
+    assert!(v4.is_in_grace(volume.number) && v4.may_reclaim_locks(Ipv4Addr::LOCALHOST.into(), &volume));
+    assert_eq!(v4.lock().may_take(two, volume.book(), true), Err(NfsStat::NoGrace));
+    let volume = come_back(&v4).await;
+    assert!(v4.is_in_grace(volume.number), "it was in grace");
+    v4.locker_completed(Ipv4Addr::LOCALHOST.into());
+    v4.settle().await.unwrap();
+    // Another machine had it, and wrote or did not.
+    v4.record(one, &volume).await.unwrap();
+    v4.gone_elsewhere(of);
+    let volume = come_back(&v4).await;
+    assert!(v4.is_in_grace(volume.number));
+    assert_eq!(v4.lock().may_take(one, volume.book(), true), Ok(()));
+    let other = Arc::new(NfsV4::new(None));
+    let volume = come_back(&other).await;
+    assert!(other.is_in_grace(volume.number), "as after a restart");
+    other.record(client(&other, "three", false), &volume).await.unwrap();
+    let volume = come_back(&v4).await;
+    assert!(v4.is_in_grace(volume.number), "another life wrote");
+}
+
 #[tokio::test]
 async fn a_volume_without_a_record_has_that_of_an_older_larder() {
     let server = Server::start().await;
