@@ -275,6 +275,56 @@ def test_stopping_when_the_disks_are_gone(folder):
         daemon.end()
 
 
+@pytest.mark.parametrize("away_s", [0, 3])
+@pytest.mark.parametrize("layout,count", [("raidz1", 3), ("mirror", 2), ("stripe", 2)])
+def test_all_disks_leave_while_files_are_written_and_come_back(folder, layout, count, away_s):
+    """As when a hub is unplugged. The pool goes on without a person and without a restart, with all that was acknowledged."""
+    daemon = make(folder, count=count, layout=layout).start()
+    acknowledged, refused = {}, []
+    is_over = threading.Event()
+
+    def write():
+        with client(daemon, timeout_s=120) as nfs:
+            home = nfs.mkdir(nfs.root, "home").handle
+            for n in range(10_000):
+                if is_over.is_set():
+                    return
+                try:
+                    data = payload(70_000 + n, n)
+                    nfs.write_all(nfs.create(home, f"f{n}").handle, data)
+                    acknowledged[f"f{n}"] = data
+                except NfsError as error:
+                    refused.append(error)
+                    time.sleep(0.05)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        wait_for(lambda: len(acknowledged) > 10, 30)
+        for disk in daemon.disks:
+            rename_away(disk, None)
+        wait_for(lambda: refused, 60)
+        time.sleep(away_s)
+        before = len(acknowledged)
+        for disk in daemon.disks:
+            os.rename(f"{disk}.away", disk)
+        wait_for(lambda: len(acknowledged) > before + 10, 60)
+        is_over.set()
+        writer.join(60)
+        for _ in range(2):
+            with client(daemon, timeout_s=60) as nfs:
+                home = nfs.walk("home")
+                for name, data in acknowledged.items():
+                    assert nfs.read_all(nfs.lookup(home, name).handle) == data, name
+            assert daemon.stop() == 0, daemon.log()[-3000:]
+            daemon.start()
+        assert "had stopped storing" in daemon.log()
+    finally:
+        is_over.set()
+        writer.join(60)
+        daemon.end()
+
+
 def test_foreign_duplicated_and_swapped_disks(folder):
     """A disk of another pool is named; a copy of a disk is not taken for the missing one; order does not matter."""
     daemon = make(folder / "a").start()

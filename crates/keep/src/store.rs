@@ -21,7 +21,7 @@ use crate::import_tasks::Imports;
 use crate::keyrings::{self, Unlocked};
 use crate::passes::Passes;
 use crate::settings::StoreSettings;
-use crate::uses::Uses;
+use crate::uses::{Patience, Uses};
 use crate::{snapshot_words, translate};
 
 /// What volumes stand on.
@@ -340,6 +340,27 @@ impl Store {
         self.closed.lock().remove(name);
     }
 
+    /// Volumes that can store nothing until they are opened anew, and whose pool takes writes again.
+    pub fn to_open_anew(&self) -> Vec<String> {
+        let failed = self.registry.failed();
+        if failed.is_empty() || !self.disk_pool().is_some_and(|pool| pool.takes_writes()) {
+            return Vec::new();
+        }
+        failed
+    }
+
+    /// Opens such a volume anew, as after a crash. Its doors are closed.
+    pub async fn open_anew(&self, volume: &str) -> Result<(), KeepError> {
+        let patience = Patience::from_now();
+        loop {
+            match self.registry.open_anew(volume).await {
+                Err(FsError::Busy(_)) if patience.is_left() => patience.pause().await,
+                Err(FsError::Busy(_)) => return Err(self.still_in_use(volume, "it is not opened anew")),
+                opened => return opened.map_err(|error| self.failure(volume, &error)),
+            }
+        }
+    }
+
     pub async fn volumes(&self) -> Result<Vec<VolumeStatus>, KeepError> {
         let state = self.listed_state();
         if let Some(list) = self.listed_before(state) {
@@ -586,7 +607,7 @@ impl Store {
         }
     }
 
-    /// The failure of a caller whose [`Patience`](crate::uses::Patience) is over; `outcome` says what has become of the volume.
+    /// The failure of a caller whose [`Patience`] is over; `outcome` says what has become of the volume.
     pub fn still_in_use(&self, volume: &str, outcome: &str) -> KeepError {
         let uses = self.uses.of(volume);
         let by = if uses.is_empty() { String::new() } else { format!(" by {}", uses.join(", ")) };

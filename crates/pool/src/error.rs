@@ -79,7 +79,7 @@ pub enum PoolError {
     #[error(
         "pool '{pool}' is not opened without {missing}: {why}. To go on without them would begin a second history of the pool, and one of the two has to be given up when they are back"
     )]
-    FewerDisks { pool: String, missing: String, why: &'static str },
+    FewerDisks { pool: String, missing: String, why: String },
     /// A segment of the journal that no disk can read, or no room to begin it anew.
     #[error("pool '{pool}': the journal cannot be read: {why}")]
     Journal { pool: String, why: String },

@@ -193,6 +193,12 @@ impl Pool {
             .await
     }
 
+    /// Whether enough disks take writes for all that is written to have its redundancy, or as much as the layout can spare.
+    pub fn takes_writes(&self) -> bool {
+        let members = &self.core.members;
+        members.len() - members.writable() <= usize::from(members.failures())
+    }
+
     /// Waits until nothing is left to repair.
     pub async fn repaired(&self) {
         while !self.core.repairs.is_idle() {

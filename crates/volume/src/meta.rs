@@ -92,6 +92,10 @@ pub(crate) trait Meta: Send + Sync + 'static {
     /// The newest ticket given out.
     fn newest(&self) -> Ticket;
     fn usage(&self) -> Usage;
+    /// Why nothing can be stored any more (`meta.poison_after_failure`). Does not wait.
+    fn fault(&self) -> Option<FsError> {
+        None
+    }
     /// The state of an engine that keeps tables.
     fn engine(&self) -> Option<EngineState<'_>> {
         None

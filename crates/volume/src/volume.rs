@@ -136,6 +136,11 @@ impl Volume {
         self.state.change_base
     }
 
+    /// Why nothing that is written from now on can become durable, until the volume is opened anew. Does no I/O.
+    pub fn fault(&self) -> Option<FsError> {
+        self.state.data.fault().or_else(|| self.state.meta.fault())
+    }
+
     /// Whether another machine writes the volume, so that it changes without a word to the caches of clients.
     pub fn is_followed(&self) -> bool {
         self.state.followed.is_some()

@@ -131,6 +131,9 @@ events! {
     PoolFaulted "pool-faulted" Critical lasts 0,
         "Some data of a pool cannot be read, or nothing can be written.",
         "See larder pool status, which says what to do";
+    VolumeStopped "volume-stopped" Critical lasts 60,
+        "A volume takes no writes any more, because its disks failed while it wrote. Nothing that was acknowledged is lost.",
+        "It goes on by itself when its disks take writes; see larder pool status. If they do, and it does not: restart larder";
     PoolUnavailable "pool-unavailable" Critical lasts 0,
         "A pool or store of the configuration could not be opened.",
         "See larder pool status; then restart larder or import the pool";

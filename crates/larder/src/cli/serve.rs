@@ -15,7 +15,7 @@ use crate::daemon::bucket::LOST_EXIT;
 use crate::daemon::standby::stand_by;
 use crate::daemon::{
     Daemon, api, box_record, listen_metrics, replication, run_charts, run_memory, run_record, run_recycle,
-    run_replication, run_schedule, run_seats, run_snapshot_schedule, run_time_machine, watch,
+    run_reopening, run_replication, run_schedule, run_seats, run_snapshot_schedule, run_time_machine, watch,
 };
 use crate::folder::{self, DataFolder};
 use crate::{machine, notify, out};
@@ -116,6 +116,7 @@ pub(super) async fn until_stopped(
     let memory = tokio::spawn(run_memory(daemon.clone()));
     let time_machine = tokio::spawn(run_time_machine(daemon.clone()));
     let seats = tokio::spawn(run_seats(daemon.clone()));
+    let reopening = tokio::spawn(run_reopening(daemon.clone()));
     let record = tokio::spawn(run_record(daemon.clone()));
     let charts = tokio::spawn(run_charts(daemon.clone()));
     let watching = watch::start(daemon.clone()).await?;
@@ -156,6 +157,7 @@ pub(super) async fn until_stopped(
     recycle.abort();
     time_machine.abort();
     seats.abort();
+    reopening.abort();
     record.abort();
     watching.end().await;
     charts.abort();

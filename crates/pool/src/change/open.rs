@@ -488,7 +488,16 @@ fn check_fewer(options: &OpenOptions, winner: &Label, members: &[MemberDisk]) ->
         }
         _ => "they had everything when it was last used, and may have been used elsewhere since",
     };
-    Err(PoolError::FewerDisks { pool: winner.name.clone(), missing: paths_text(&missing), why })
+    // Nobody is to look for a disk that is connected.
+    let is_older = |member: &&MemberDisk| member.rolled_back.load(Ordering::Acquire);
+    let older: Vec<PathBuf> = members.iter().filter(is_older).map(|member| member.path.read().clone()).collect();
+    let here = match older.len() {
+        0 => String::new(),
+        1 => format!("; {} is here as an older copy of itself", paths_text(&older)),
+        _ => format!("; {} are here as older copies of themselves", paths_text(&older)),
+    };
+    let (pool, missing, why) = (winner.name.clone(), paths_text(&missing), format!("{why}{here}"));
+    Err(PoolError::FewerDisks { pool, missing, why })
 }
 
 /// Disks whose labels alone are older than the newest.

@@ -386,6 +386,16 @@ async fn an_old_image_is_not_opened_alone_by_the_machine_that_wrote_newer_labels
     assert_eq!(pool.status().state, PoolState::Online, "{:?}", pool.status());
     verify(&pool, "a", 20, &["b"]).await;
     pool.close().await.unwrap();
+    // Where a person is asked, nobody looks for the disk that is connected.
+    crate::tests::rolled_back::copy(&bench.disks[1], &image);
+    let pool = Pool::open(remembers()).await.unwrap();
+    pool.store().put(&"later".into(), noise(3, 1000).into()).await.unwrap();
+    pool.close().await.unwrap();
+    crate::tests::remove_folder(&bench.disks[1]);
+    std::fs::rename(&image, &bench.disks[1]).unwrap();
+    let forgets = OpenOptions { degraded: false, ..bench.open_options() };
+    let error = Pool::open(forgets).await.unwrap_err().to_string();
+    assert!(error.contains(&format!("{} is here as an older copy of itself", bench.disks[1].display())), "{error}");
 }
 
 /// `diverged.fewer_disks_asked`: a life that no disk has is not remembered. Writing labels is cut short anywhere, and then

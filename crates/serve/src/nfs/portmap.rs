@@ -4,7 +4,7 @@
 //!
 //! - `portmap.as_called`: a universal address has the server's address at which the client called.
 //! - `portmap.short_datagrams`: whatever is asked for in a datagram is answered with about as many bytes, since the address
-//!   that it comes from may be made up. Lists of versions 3 and 4 are longer, and come over TCP alone.
+//!   that it comes from may be made up. DUMP is longer, and comes over TCP alone.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -80,7 +80,7 @@ pub fn source_to(client: IpAddr) -> Option<IpAddr> {
 /// Answers a call.
 pub fn answer(call: &CallHeader<'_>, at: CalledAt, w: &mut Writer) {
     let answered = match call.vers {
-        PORTMAP_V2 => answer_v2(call, at.port, w),
+        PORTMAP_V2 => answer_v2(call, at, w),
         RPCBIND_V3 | RPCBIND_V4 => answer_rpcbind(call, at, w),
         _ => return prog_mismatch(w, call.xid, PORTMAP_V2, RPCBIND_V4),
     };
@@ -94,8 +94,9 @@ pub fn answer(call: &CallHeader<'_>, at: CalledAt, w: &mut Writer) {
 }
 
 /// Whether there is such a procedure.
-fn answer_v2(call: &CallHeader<'_>, port: u16, w: &mut Writer) -> Result<bool, Garbage> {
+fn answer_v2(call: &CallHeader<'_>, at: CalledAt, w: &mut Writer) -> Result<bool, Garbage> {
     begin_accepted(w, call.xid, AcceptStat::Success);
+    let port = at.port;
     match call.proc_num {
         0 => {}
         // SET and UNSET: refused.
@@ -105,7 +106,7 @@ fn answer_v2(call: &CallHeader<'_>, port: u16, w: &mut Writer) -> Result<bool, G
             let (program, _, protocol, _) = (args.u32()?, args.u32()?, args.u32()?, args.u32()?);
             w.u32(port_of(program, protocol, port).into());
         }
-        4 => {
+        4 if !at.is_datagram => {
             let own = [TCP, UDP].map(|protocol| [PORTMAP_PROGRAM, PORTMAP_V2, protocol, PORTMAP_PORT.into()]);
             let files = SERVICES.map(|(prog, vers)| [prog, vers, TCP, port.into()]);
             let monitor = [UDP_SERVICE.0, UDP_SERVICE.1, UDP, port.into()];
@@ -286,6 +287,8 @@ mod tests {
 
     #[test]
     fn lists_come_over_tcp_alone() {
+        assert_eq!(asked(PORTMAP_V2, 4, b"", true, SERVER), None, "portmap.short_datagrams");
+        assert!(asked(PORTMAP_V2, 4, b"", false, SERVER).is_some_and(|list| list.len() > 150));
         for vers in [RPCBIND_V3, RPCBIND_V4] {
             assert_eq!(asked(vers, 4, b"", true, SERVER), None, "portmap.short_datagrams");
             let list = asked(vers, 4, b"", false, SERVER).unwrap();

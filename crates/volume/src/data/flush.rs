@@ -646,6 +646,11 @@ impl Data {
 }
 
 impl Data {
+    /// Why nothing can be stored any more (`data.poison_after_engine_failure`).
+    pub(crate) fn fault(&self) -> Option<FsError> {
+        self.0.check_poison().err()
+    }
+
     /// Of a volume that another process writes: there is nothing to store.
     pub(crate) fn leave(&self) {
         self.0.stop.cancel();

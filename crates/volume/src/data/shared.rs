@@ -205,7 +205,10 @@ impl Inner {
         let mut poison = self.poison.lock();
         let why = poison.get_or_insert_with(|| {
             tracing::error!(%error, "file data can no longer be stored; the volume refuses writes until it is reopened");
-            error.to_string().into()
+            match error {
+                FsError::Poisoned(why) => why.clone(),
+                error => error.to_string().into(),
+            }
         });
         let error = FsError::Poisoned(Arc::clone(why));
         drop(poison);

@@ -365,6 +365,10 @@ impl Durability {
         }
     }
 
+    pub(crate) fn fault(&self) -> Option<FsError> {
+        self.waits.lock().failed.clone()
+    }
+
     /// Every wait, now and later, fails (`meta.poison_after_failure`).
     pub(crate) fn fail(&self, error: FsError) {
         let mut waits = self.waits.lock();

@@ -566,6 +566,10 @@ impl Meta for SlateMeta {
         self.overlay.usage()
     }
 
+    fn fault(&self) -> Option<FsError> {
+        self.durability.fault()
+    }
+
     fn engine(&self) -> Option<EngineState<'_>> {
         let manifest = self.db.subscribe().borrow().current_manifest.clone();
         let (young_tables, runs) = (manifest.l0().len() as u64, manifest.compacted().len() as u64);

@@ -444,6 +444,30 @@ impl Registry {
         .await
     }
 
+    /// The open volumes of this machine that can store nothing until they are opened anew. None while one is being opened or
+    /// closed. Does no I/O.
+    pub fn failed(&self) -> Vec<String> {
+        let open = if self.follows.is_none() { self.open_now().unwrap_or_default() } else { Vec::new() };
+        open.iter().filter(|volume| volume.fault().is_some()).map(|volume| volume.state.name.clone()).collect()
+    }
+
+    /// Opens a volume anew that can store nothing any more, as after a crash: all that was acknowledged is there.
+    /// [`FsError::Busy`] while somebody uses it.
+    pub async fn open_anew(&self, name: &str) -> FsResult<()> {
+        {
+            // Nobody gets a handle meanwhile.
+            let mut open = self.open.lock().await;
+            let found = open.iter().find(|(_, volume)| volume.state.name == name && volume.fault().is_some());
+            if let Some(id) = found.map(|(id, _)| *id) {
+                unused(&open[&id]).await?;
+                if let Err(error) = close_unused(&mut open, id).await {
+                    tracing::debug!(volume = name, %error, "it could not store what was not acknowledged");
+                }
+            }
+        }
+        self.volume(name).await.map(drop)
+    }
+
     /// Flushes and closes one volume. [`FsError::Busy`] while somebody uses it.
     pub async fn close_volume(&self, name: &str) -> FsResult<()> {
         let mut open = self.open.lock().await;

@@ -1,6 +1,9 @@
 //! Acknowledged changes survive a crash: everything is dropped without being closed, and opened
 //! again.
 
+use larder_base::LogError;
+use larder_base::log::{LogEntry, Receipt};
+
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -114,5 +117,69 @@ async fn crashes_under_load() {
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         check_clean(&registry).await;
         drop((registry, volume));
+    }
+}
+
+/// `meta.poison_after_failure`: a volume whose log failed for a while is opened anew in the same process, with all
+/// that was acknowledged and nothing else.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_that_stopped_storing_is_opened_anew() {
+    let mut place = Box_::new();
+    let log = Arc::new(FailingLog { inner: MemLog::default(), fails: false.into() });
+    place.log = Some(log.clone());
+    let (registry, mut volume) = place.open().await;
+    let verifier = volume.verifier();
+    let f = file(&volume, Ino::ROOT, "f").await;
+    for round in 0..3u8 {
+        volume.write(&root(), f, u64::from(round), bytes("durable"), Stability::FileSync).await.unwrap();
+        assert_eq!((registry.failed(), volume.fault()), (vec![], None));
+        log.fails.store(true, Ordering::SeqCst);
+        assert!(volume.write(&root(), f, 0, bytes("gone"), Stability::FileSync).await.is_err());
+        assert!(volume.mkdir(&root(), Ino::ROOT, b"gone", SetAttr::default()).await.is_err());
+        log.fails.store(false, Ordering::SeqCst);
+        assert!(volume.mkdir(&root(), Ino::ROOT, b"later", SetAttr::default()).await.is_err(), "it says so");
+        assert_eq!(registry.failed(), ["v"]);
+        assert!(matches!(registry.open_anew("v").await, Err(FsError::Busy(_))), "somebody uses it");
+        drop(volume);
+        registry.open_anew("v").await.unwrap();
+        volume = registry.volume("v").await.unwrap();
+        assert_ne!(volume.verifier(), verifier);
+        let mut expected = b"dd"[..usize::from(round)].to_vec();
+        expected.extend(b"durable");
+        assert_eq!(read_all(&volume, f).await, expected);
+        assert!(volume.lookup(&root(), Ino::ROOT, b"gone", NameMatch::Exact).await.is_err());
+        file(&volume, Ino::ROOT, &format!("after{round}")).await;
+    }
+    registry.open_anew("v").await.unwrap();
+    check_clean(&registry).await;
+    drop(volume);
+    registry.close().await.unwrap();
+}
+
+/// A log on disks that are away for a while.
+struct FailingLog {
+    inner: MemLog,
+    fails: std::sync::atomic::AtomicBool,
+}
+
+#[async_trait::async_trait]
+impl LogStore for FailingLog {
+    async fn begin(&self, stream: &str, id: u64, payload: Vec<Bytes>) -> Result<Receipt, LogError> {
+        match self.fails.load(Ordering::SeqCst) {
+            true => Err(LogError::Poisoned("its disks are away".into())),
+            false => self.inner.begin(stream, id, payload).await,
+        }
+    }
+
+    async fn replay(&self, stream: &str, after: u64) -> Result<Vec<LogEntry>, LogError> {
+        self.inner.replay(stream, after).await
+    }
+
+    async fn trim(&self, stream: &str, through: u64) -> Result<(), LogError> {
+        self.inner.trim(stream, through).await
+    }
+
+    async fn remove(&self, stream: &str) -> Result<(), LogError> {
+        self.inner.remove(stream).await
     }
 }

@@ -124,6 +124,11 @@ fn of_pool(daemon: &Daemon, pool: &Store, config: &Config, seen: &mut Seen) {
         }
     }
     of_disks(&status, seen);
+    for volume in pool.registry.failed() {
+        let name = format!("{}/{volume}", pool.name);
+        let text = format!("The volume {name} takes no writes any more: its disks failed while it wrote.");
+        seen.conditions.push(Condition::is(EventKind::VolumeStopped, name, text));
+    }
     if let Some(disks) = pool.disk_pool() {
         // What an earlier life has told stays until somebody clears it: nothing has been mended by a restart.
         let before = disks.uncounted().into_iter().map(|disk| Unknown {
