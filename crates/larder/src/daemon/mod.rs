@@ -289,6 +289,7 @@ impl Daemon {
     async fn apply(&self, state: &mut State) {
         self.setup_offer.look_at(&state.config);
         let mut notes = state.config.notes();
+        notes.extend(shares::without_password(&state.config, &state.secrets));
         notes.extend(self.servers.nfs_addr().and_then(|addr| sharing::closed_to_others(&state.config, addr)));
         for note in notes.iter().filter(|note| !state.noted.contains(note)) {
             tracing::warn!("{note}");
