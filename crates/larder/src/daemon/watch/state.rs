@@ -37,6 +37,8 @@ const DIGEST_HOUR: u32 = 8;
 pub(super) struct Tried {
     pub(super) delivered_ms: Option<u64>,
     pub(super) fault: Option<String>,
+    /// Messages that it refused for good.
+    pub(super) given_up: u64,
 }
 
 /// What is kept over restarts.
@@ -193,7 +195,7 @@ impl Watch {
 
     /// `watch.saved_before_sent`
     fn publish(&self, kept: &mut Kept, news: Vec<(Change, Alert)>) {
-        for (change, alert) in news {
+        for (change, alert) in &news {
             let words = format!("{}: {}: {}", alert.key.event, alert.key.subject, alert.text);
             match change {
                 Change::Reminder => {}
@@ -201,7 +203,9 @@ impl Watch {
                 _ if alert.severity == larder_watch::Severity::Info => tracing::info!("{words}"),
                 _ => tracing::warn!("{words}"),
             }
-            self.push(kept, Message::of_alert(&self.host, now_ms(), change, &alert));
+        }
+        for message in Message::of_news(&self.host, now_ms(), &news) {
+            self.push(kept, message);
         }
         self.save(kept);
         self.news.notify_waiters();
