@@ -17,6 +17,7 @@ from hostile import ask
 from larderd import Larder
 from nfs3 import FILE_SYNC
 from receivers import Mailbox, Receiver, self_signed
+from test_api import ask as api
 from waiting import remove_folder, wait_for
 
 
@@ -231,6 +232,25 @@ def test_acknowledged_silenced_and_a_configuration_that_does_not_load(fresh):
     file.write_text(good)
     fresh.run("reload", check=True)
     assert alerts(fresh)["open"] == []
+
+
+def test_dry_runs_are_no_acts_and_each_act_is_one_record(fresh):
+    acts = lambda: [(one["what"], one["result"]) for one in map(json.loads, fresh.run("audit", "--json", check=True).stdout.splitlines()) if one["kind"] == "act"]  # noqa: E731
+    fresh.run("snap", "create", "files@one", check=True)
+    disk = fresh.disks[0].parent / "disk9"
+    disk.mkdir()
+    before = acts()
+    fresh.run("pool", "add", "tank", disk, "--spare", "--dry-run", "--force", check=True)
+    fresh.run("snap", "destroy", "files@one", "--dry-run", check=True)
+    fresh.run("import", "/etc/skel", "files", "--dry-run", check=True)
+    assert acts() == before, "a dry run changes nothing"
+    fresh.run("snap", "destroy", "files@one", check=True)
+    fresh.run("import", "/etc/skel", "files", check=True)
+    fresh.run("pool", "add", "tank", disk, "--spare", "--force", check=True)
+    assert acts()[len(before):] == [("ChangeSnapshots", "done"), ("ImportFolder", "done"), ("ChangePool", "done")]
+    # The word means something where there are dry runs, and nothing elsewhere.
+    status, _, text = api(fresh, "POST", "/v1/groups", json.dumps({"name": "family", "members": [], "dry_run": True}))
+    assert (status, acts()[-1]) == (200, ("AddGroup", "done")), text
 
 
 def test_the_audit_log_has_acts_logins_and_refusals_and_no_secret(folder):

@@ -351,6 +351,15 @@ def test_each_step_says_what_is_wrong_and_keeps_what_was_typed(box, folder):
     assert 'name = "nas"' in (box.data / "larder.toml").read_text()
 
 
+def set_ups(box):
+    """What the audit log has of set-ups by a browser."""
+    code, said, why = command(box, "audit")
+    assert code == 0, why
+    records = [json.loads(line) for line in said.splitlines()]
+    assert PASSWORD not in said
+    return [(one["kind"], one["what"], one["from"], one["result"].split(":")[0], one["target"]) for one in records if one["by"] == "set-up"]
+
+
 def test_a_failure_comes_back_and_the_next_try_works(folder):
     """What cannot be had when everything was confirmed: a port, taken by somebody else."""
     import socket
@@ -372,6 +381,9 @@ def test_a_failure_comes_back_and_the_next_try_works(folder):
             visitor.name()
             visitor.send("/review")
             uploads(lines_of(visitor.until_done().text), folder)
+            failed, done = set_ups(box)
+            assert failed[:4] == ("act", "SetUp", "127.0.0.1", "failed") and done[:4] == ("act", "SetUp", "127.0.0.1", "done")
+            assert done[4].startswith("user=ann share=files disks=/")
         finally:
             box.end()
 
@@ -513,6 +525,7 @@ def test_disks_that_hold_a_larder_become_that_box_by_a_button(folder):
         assert "keeper" in visitor.until_done().text
         text = (folder / "new/data/larder.toml").read_text()
         assert 'name = "keeper"' in text and 'role = "owner"' in text
+        assert [one[1:4:2] for one in set_ups(box)] == [("SetUpImport", "failed"), ("SetUpImport", "done")]
         assert host is None or (folder / "new/data/webdav_certificate.pem").read_bytes() == host
     finally:
         box.end()
@@ -573,6 +586,8 @@ def test_a_service_that_serves_nothing_is_set_up_while_it_runs(service, folder):
     assert (config["share"][0]["sftp"], config["share"][0]["nfs"]) == (False, False), "open doors at which the share is not"
     assert config["volume"][0]["snapshots"]["hourly"] == 24 and config["user"][0]["role"] == "owner"
     assert PASSWORD not in text + (folder / "log").read_text()
+    [done] = set_ups(service)
+    assert done[:4] == ("act", "SetUp", "127.0.0.1", "done"), done
     code, _, why = command(service, "setup-link")
     assert code == 1 and "there is no set-up" in why
     visitor.send("/leave")
@@ -619,3 +634,18 @@ def test_a_set_up_beside_a_service_that_fails_comes_back(service, folder):
     visitor.name()
     visitor.send("/review")
     uploads(lines_of(visitor.until_done().text), folder)
+    assert [one[3] for one in set_ups(service)] == ["done"], "the first one was refused before it was ordered"
+
+
+@pytest.mark.parametrize("doors", [["--webdavs", "127.0.0.1:{port}"], ["--webdav", ":{port}"], ["--sftp", "127.0.0.1:{port}"]])
+def test_a_door_at_the_port_of_the_set_up_is_refused_at_once(folder, doors):
+    import socket
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    (folder / "data").mkdir(mode=0o700)
+    words = [word.format(port=port) for word in doors]
+    done = subprocess.run(
+        [binary(), "--data", str(folder / "data"), "up", "--setup", f"127.0.0.1:{port}", *words],
+        capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode != 0 and f"port {port}" in done.stderr and words[0] in done.stderr, done.stderr
+    assert "/setup/" not in done.stdout

@@ -42,6 +42,9 @@ pub struct AlertReceiver {
     /// Why it does not take the next.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
+    /// Messages that were dropped since larder was started, because it refused them for good.
+    #[serde(default)]
+    pub given_up: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

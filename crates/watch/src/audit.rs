@@ -58,7 +58,7 @@ pub struct Record {
     /// An address, or `local`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub from: String,
-    /// `command`, `page`, `api`, `file`, or a protocol.
+    /// `command`, `page`, `api`, `set-up`, `file`, or a protocol.
     pub by: String,
     /// The endpoint of an act; a sentence of what else happened.
     pub what: String,

@@ -153,16 +153,23 @@ async fn directly(
     let change = translate::change(change.clone())?;
     super::reach::closing(super::reach::direct(&disks).await?, async |storage| {
         let pool = storage.pool(Some(&name)).map_err(as_failure)?;
-        let plan = pool.change(&change, how.dry_run).await.map_err(as_failure)?;
+        let mut plan = pool.change(&change, how.dry_run).await.map_err(as_failure)?;
         if !how.dry_run {
-            let mut editor = Editor::open(&absolute(&config.data.join(folder::CONFIG_NAME))?)?;
-            editor.set_pool_disks(&name, &pool.disks_staying());
-            editor.save()?;
+            // As the daemon does: the labels know better than the file.
+            if let Err(failure) = name_disks(config, &name, &pool.disks_staying()) {
+                plan.warnings.push(format!("the configuration does not name the disks as they are now: {failure}"));
+            }
             wait(async || Ok(Some(pool.status()))).await?;
         }
         Ok(Made { pool: name.clone(), plan, waited: true })
     })
     .await
+}
+
+fn name_disks(config: &Config, pool: &str, disks: &[PathBuf]) -> Result<(), Failure> {
+    let mut editor = Editor::open(&absolute(&config.data.join(folder::CONFIG_NAME))?)?;
+    editor.set_pool_disks(pool, disks);
+    editor.save().map(drop)
 }
 
 fn one_of<'a>(wanted: Option<String>, names: impl Iterator<Item = &'a str>) -> Result<String, Failure> {

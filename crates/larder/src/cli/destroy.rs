@@ -25,6 +25,9 @@ pub(super) async fn run(global: &Global, name: &str, yes: bool, how: TakeAway) -
         }
         Target::Config(config) => {
             let known = config.pool(name).ok_or_else(|| no_such_pool(name))?;
+            let mut editor = Editor::open(&absolute(&config.data.join(folder::CONFIG_NAME))?)?;
+            editor.remove_pool(name);
+            let staged = editor.stage()?;
             let storage = direct(&known.disks).await?;
             let open = storage.pool(Some(name)).map_err(as_failure)?;
             let asked = match open.volumes().await {
@@ -36,9 +39,7 @@ pub(super) async fn run(global: &Global, name: &str, yes: bool, how: TakeAway) -
                 return Err(failure);
             }
             let done = erase::destroy(&open).await?;
-            let mut editor = Editor::open(&absolute(&config.data.join(folder::CONFIG_NAME))?)?;
-            editor.remove_pool(name);
-            editor.save()?;
+            staged.commit()?;
             done
         }
     };

@@ -76,16 +76,12 @@ on_files!(GetUsers, |files, (), ()| {
     Ok(config.users.iter().map(|user| user_status(user, &config, &secrets)).collect())
 });
 on_files!(AddUser, |files, (), user| {
-    let mut secrets = files.secrets()?;
-    files.tokens()?.remove_of(&user.name)?;
+    let config = files.config()?;
+    let joining = people::stage(Editor::open(&files.file)?, &config, &user)?;
     files.end_links(&user.name).await?;
-    let mut added = None;
-    files.edit(|editor, config| {
-        added = Some(people::add(editor, config, &mut secrets, &user)?);
-        Ok(())
-    })?;
+    let (added, _) = joining.make(&config, &mut files.secrets()?, &mut files.tokens()?, &user.password)?;
     files.note_password(&user.name, &user.password)?;
-    added.ok_or_else(|| Failure::internal("the user was not made"))
+    Ok(added)
 });
 on_files!(SetUser, |files, name, change| {
     let (_, after) = files.edit(|editor, config| people::set(editor, config, &name, &change))?;
@@ -94,6 +90,7 @@ on_files!(SetUser, |files, name, change| {
 on_files!(SetPassword, |files, name, request| {
     people::fit_password(&request.password, request.force)?;
     let mut ended = PasswordSet::default();
+    files.secrets()?.check_writable()?;
     if !request.keep_factors {
         // `factors.gone_before_the_password`
         ended = factors::password_set(factors::end_in_folder(files.folder.path(), &name)?);
@@ -110,9 +107,9 @@ on_files!(RemoveUser, |files, name, ()| {
         editor.remove_user(&name);
         Ok(())
     })?;
-    files.secrets()?.remove(&name)?;
-    files.tokens()?.remove_of(&name)?;
-    files.end_links(&name).await?;
+    let forgotten = people::forget(&name, &mut files.secrets()?, &mut files.tokens()?);
+    let ended = files.end_links(&name).await.map(drop);
+    forgotten.and(ended).map_err(|failure| people::gone_but_for(&name, failure))?;
     Ok(people::removed(&name, &before, &after))
 });
 on_files!(GetUserKeys, |files, user, ()| user_keys::list(&files.config()?, &user));

@@ -187,7 +187,7 @@ async fn rename(global: &Global, old: &str, new: String, force: bool) -> Result<
             crate::daemon::check_free(&config, &new)?;
             let mut editor = Editor::open(&absolute(&config.data.join(folder::CONFIG_NAME))?)?;
             editor.rename_pool(old, &new);
-            editor.check()?;
+            let staged = editor.stage()?;
             let options = OpenOptions {
                 name: Some(old.to_owned()),
                 rename: Some(new.clone()),
@@ -197,7 +197,7 @@ async fn rename(global: &Global, old: &str, new: String, force: bool) -> Result<
             let open = open_pool(options, super::reach::memory()).await?;
             let status = open.status();
             open.close().await.map_err(as_failure)?;
-            editor.save()?;
+            staged.commit()?;
             status
         }
     };
@@ -361,6 +361,8 @@ async fn import(global: &Global, request: PoolImport) -> Result<(), Failure> {
                 _ => new_config(global)?,
             };
             check_names(&config, &config.data, &request)?;
+            // The labels may change at the import: a file that cannot be written is found before.
+            drop(Editor::open(&absolute(&config.data.join(folder::CONFIG_NAME))?)?.stage()?);
             let mut options = import_options(&request, &config.data);
             if let Some(name) = &request.accept_loss {
                 options.disks = config.disks_of(name, request.disks.clone())?;
@@ -419,10 +421,11 @@ async fn export(global: &Global, words: &[String], force: bool) -> Result<(), Fa
                 let Some(pool) = config.pool(name) else {
                     return Err(Failure::not_found(format!("there is no pool '{name}' in {}", config.data.display())));
                 };
-                closing_export(direct(&pool.disks).await?).await?;
                 let mut editor = Editor::open(&absolute(&config.data.join(folder::CONFIG_NAME))?)?;
                 editor.remove_pool(name);
-                editor.save()?;
+                let staged = editor.stage()?;
+                closing_export(direct(&pool.disks).await?).await?;
+                staged.commit()?;
             }
         }
     }

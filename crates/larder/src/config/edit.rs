@@ -5,6 +5,9 @@
 //!   old file in one step.
 //! - `edit.over_what_was_read`: a file that somebody else saved since it was read is not replaced. No filesystem compares and renames
 //!   in one step, so the last look is the one before the rename: microseconds stay.
+//! - `edit.staged_before_deeds`: a change of more than the file stages the file first. The new file is checked and lies beside the
+//!   old one, so that a folder that is full or read-only refuses the change while everything is as before. Then comes the deed,
+//!   and the rename at last.
 
 use std::fs::File;
 use std::io::Write;
@@ -59,10 +62,14 @@ impl Editor {
     /// Validates the whole, saves it atomically and durably (`edit.validated_whole`), and returns
     /// what it means.
     pub(crate) fn save(self) -> Result<Config, Failure> {
+        self.stage()?.commit()
+    }
+
+    /// Does all of `save` but the last step (`edit.staged_before_deeds`).
+    pub(crate) fn stage(self) -> Result<Staged, Failure> {
         let text = self.text();
         let config = Config::parse(&text, &self.file)?;
-        replace(&self.file, text.as_bytes(), (0o600, self.was.as_deref()))?;
-        Ok(config)
+        Ok(Staged { config, beside: Beside::write(&self.file, text.as_bytes(), 0o600)?, was: self.was })
     }
 
     pub(crate) fn add_pool(&mut self, pool: &PoolConfig) {
@@ -708,45 +715,95 @@ pub(crate) fn replace_same(file: &Path, bytes: &[u8], was: &str) -> Result<(), F
     replace(file, bytes, (0o600, Some(was)))
 }
 
+/// Whether a file could be replaced by so many bytes now; it stays as it is.
+pub(crate) fn check_replaceable(file: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    Beside::write(file, bytes, 0o600).map(drop)
+}
+
 fn replace(file: &Path, bytes: &[u8], (mode, was): (u32, Option<&str>)) -> Result<(), Failure> {
-    use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
-    /// Read, write and search of owner, group and others.
-    const PERMISSIONS: u32 = 0o777;
-    let named = if file.is_symlink() { std::fs::canonicalize(file).ok() } else { None };
-    let file = named.as_deref().unwrap_or(file);
-    let mut name = file.file_name().unwrap_or_default().to_owned();
-    name.push(".new");
-    let beside = file.with_file_name(name);
-    let write = || -> std::io::Result<bool> {
-        let _ = std::fs::remove_file(&beside);
-        let old = std::fs::metadata(file).ok();
-        // Nobody else reads it before it is whole and dressed.
-        let mut new = std::fs::OpenOptions::new().write(true).create_new(true).mode(mode & 0o600).open(&beside)?;
-        new.write_all(bytes)?;
-        if let Some(old) = &old {
-            // Only root gives files away: whoever may not owns the new one.
-            let _ = fchown(&new, Some(old.uid()), Some(old.gid()));
-        }
-        let mode = old.map_or(mode, |old| old.mode() & PERMISSIONS);
-        new.set_permissions(std::fs::Permissions::from_mode(mode))?;
-        new.sync_all()?;
-        if was.is_some_and(|was| std::fs::read(file).is_ok_and(|now| now != was.as_bytes())) {
-            std::fs::remove_file(&beside)?;
-            return Ok(false);
-        }
-        std::fs::rename(&beside, file)?;
-        if let Some(folder) = file.parent() {
-            File::open(folder)?.sync_all()?;
-        }
-        Ok(true)
-    };
-    match write() {
-        Ok(true) => Ok(()),
-        Ok(false) => {
+    Beside::write(file, bytes, mode)?.rename(was)
+}
+
+/// A new file that is written, durable and dressed, and does not have its name yet. It goes away unless it gets that.
+struct Beside {
+    /// The file to replace.
+    file: PathBuf,
+    new: PathBuf,
+    is_named: bool,
+}
+
+impl Beside {
+    fn write(file: &Path, bytes: &[u8], mode: u32) -> Result<Beside, Failure> {
+        use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+        /// Read, write and search of owner, group and others.
+        const PERMISSIONS: u32 = 0o777;
+        let named = if file.is_symlink() { std::fs::canonicalize(file).ok() } else { None };
+        let file = named.as_deref().unwrap_or(file);
+        let mut name = file.file_name().unwrap_or_default().to_owned();
+        name.push(".new");
+        let beside = Beside { file: file.to_owned(), new: file.with_file_name(name), is_named: false };
+        let write = || -> std::io::Result<()> {
+            let _ = std::fs::remove_file(&beside.new);
+            let old = std::fs::metadata(file).ok();
+            // Nobody else reads it before it is whole and dressed.
+            let mut new =
+                std::fs::OpenOptions::new().write(true).create_new(true).mode(mode & 0o600).open(&beside.new)?;
+            new.write_all(bytes)?;
+            if let Some(old) = &old {
+                // Only root gives files away: whoever may not owns the new one.
+                let _ = fchown(&new, Some(old.uid()), Some(old.gid()));
+            }
+            let mode = old.map_or(mode, |old| old.mode() & PERMISSIONS);
+            new.set_permissions(std::fs::Permissions::from_mode(mode))?;
+            new.sync_all()
+        };
+        write().map_err(|error| beside.failed(&error))?;
+        Ok(beside)
+    }
+
+    /// Gives it its name, unless the file is another than it was.
+    fn rename(mut self, was: Option<&str>) -> Result<(), Failure> {
+        let file = self.file.clone();
+        if was.is_some_and(|was| std::fs::read(&file).is_ok_and(|now| now != was.as_bytes())) {
             let message = format!("somebody else saved {} meanwhile, and that is kept", file.display());
-            Err(Failure::new(FailureKind::Busy, message).action("repeat the command"))
+            return Err(Failure::new(FailureKind::Busy, message).action("repeat the command"));
         }
-        Err(error) => Err(Failure::io(format_args!("cannot write {}", file.display()), &error)),
+        let mut rename = || -> std::io::Result<()> {
+            std::fs::rename(&self.new, &file)?;
+            self.is_named = true;
+            match file.parent() {
+                Some(folder) => File::open(folder)?.sync_all(),
+                None => Ok(()),
+            }
+        };
+        rename().map_err(|error| self.failed(&error))
+    }
+
+    fn failed(&self, error: &std::io::Error) -> Failure {
+        Failure::io(format_args!("cannot write {}", self.file.display()), error)
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        if !self.is_named {
+            let _ = std::fs::remove_file(&self.new);
+        }
+    }
+}
+
+/// A file of the configuration that only lacks its name (`edit.staged_before_deeds`).
+pub(crate) struct Staged {
+    config: Config,
+    beside: Beside,
+    was: Option<String>,
+}
+
+impl Staged {
+    /// It is the file from now on.
+    pub(crate) fn commit(self) -> Result<Config, Failure> {
+        self.beside.rename(self.was.as_deref())?;
+        Ok(self.config)
     }
 }
 
@@ -788,6 +845,30 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "# of an editor\n");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
         Editor::open(&file).unwrap().save().unwrap();
+    }
+
+    /// `edit.staged_before_deeds`
+    #[test]
+    fn a_staged_file_counts_from_its_commit_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("larder.toml");
+        std::fs::write(&file, "[[pool]]\nname = \"tank\"\ndisks = [\"a\"]\n").unwrap();
+        let stage = || {
+            let mut editor = Editor::open(&file).unwrap();
+            editor.remove_pool("tank");
+            editor.stage()
+        };
+        let pools = || Config::load(&file).unwrap().pools.len();
+        let entries = || std::fs::read_dir(folder.path()).unwrap().count();
+        drop(stage().unwrap());
+        assert_eq!((pools(), entries()), (1, 1), "given up, and nothing is left beside it");
+        let staged = stage().unwrap();
+        assert_eq!((pools(), entries()), (1, 2));
+        assert_eq!(staged.commit().unwrap().pools.len(), 0);
+        assert_eq!((pools(), entries()), (0, 1));
+        // What is in the way here keeps even root from writing.
+        std::fs::create_dir(folder.path().join("larder.toml.new")).unwrap();
+        assert!(stage().err().unwrap().message.contains("cannot write"));
     }
 
     #[test]

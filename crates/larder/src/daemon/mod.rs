@@ -27,7 +27,7 @@ use larder_serve::fuse::MountOptions;
 use larder_serve::nfs::Owners;
 use tokio::sync::Mutex;
 
-use crate::config::edit::Editor;
+use crate::config::edit::{Editor, Staged};
 use crate::config::{
     Config, MountConfig, PoolConfig, Schedule, StoreSettings, VolumeName, check_name, check_share_name, mount_options,
 };
@@ -291,6 +291,7 @@ impl Daemon {
     async fn apply(&self, state: &mut State) {
         self.setup_offer.look_at(&state.config);
         let mut notes = state.config.notes();
+        notes.extend(shares::without_password(&state.config, &state.secrets));
         notes.extend(self.servers.nfs_addr().and_then(|addr| sharing::closed_to_others(&state.config, addr)));
         for note in notes.iter().filter(|note| !state.noted.contains(note)) {
             tracing::warn!("{note}");
@@ -378,6 +379,17 @@ impl Daemon {
     async fn save(&self, state: &mut State, editor: Editor) -> Result<(), Failure> {
         self.take(state, editor.save()?).await;
         Ok(())
+    }
+
+    /// Refuses what is to be written into the file later, if nothing can be (`edit.staged_before_deeds`).
+    async fn check_writable(&self) -> Result<(), Failure> {
+        let _still = self.state.lock().await;
+        self.check_writable_now()
+    }
+
+    /// The same, under the lock (`daemon.one_lock`).
+    fn check_writable_now(&self) -> Result<(), Failure> {
+        Editor::open(&self.file)?.stage().map(drop)
     }
 
     /// From now on the file, which has just been saved, counts.
@@ -495,6 +507,8 @@ impl Daemon {
         if request.accept_loss.is_none() {
             self.check_not_open(&request)?;
         }
+        // The labels may change at the import, and do not change back.
+        self.check_writable_now()?;
         let options = import_options(&request, data);
         let pool = match &request.accept_loss {
             None => open_pool(options, memory).await?,
@@ -588,16 +602,13 @@ impl Daemon {
         pool.need_disks().map_err(as_failure)?;
         self.storage.check_no_journal(old).map_err(as_failure)?;
         check_free(&state.config, &new)?;
-        // Refused before anything is closed.
         let mut editor = Editor::open(&self.file)?;
         editor.rename_pool(old, &new);
-        editor.check()?;
-        if !request.force {
-            self.unmount_unused(|volume| volume.pool == old, format!("larder pool rename {old} {new} --force")).await?;
-        }
+        let staged = editor.stage()?;
+        let anyway = (!request.force).then(|| format!("larder pool rename {old} {new} --force"));
         // The file comes first: on a full data folder it fails here, with the pool in service. If the rename is cut short
         // after it, the next start gives the labels the name in the file (`open_configured`).
-        let config = editor.save()?;
+        let config = self.commit_unmounted(staged, |volume| volume.pool == old, anyway).await?;
         self.mounts.remove_of(|volume| volume.pool == old).await;
         self.snapshot_runs.forget(|volume| volume.pool == old);
         self.storage.remove(old);
@@ -656,19 +667,43 @@ impl Daemon {
 
     /// Nobody uses the pool afterwards, and the file does not name it.
     async fn take_out(&self, state: &mut State, name: &str, how: TakeAway, anyway: String) -> Result<(), Failure> {
-        if !how.force {
-            self.unmount_unused(|volume| volume.pool == name, anyway).await?;
-        }
-        self.edit(state, |editor| {
-            editor.remove_pool(name);
-            Ok(())
-        })
-        .await?;
-        self.mounts.remove_of(|volume| volume.pool == name).await;
-        self.snapshot_runs.forget(|volume| volume.pool == name);
+        let is_of = |volume: &VolumeName| volume.pool == name;
+        let mut editor = Editor::open(&self.file)?;
+        editor.remove_pool(name);
+        let staged = editor.stage()?;
+        let anyway = (!how.force).then_some(anyway);
+        let config = self.commit_unmounted(staged, is_of, anyway).await?;
+        self.take(state, config).await;
+        self.mounts.remove_of(is_of).await;
+        self.snapshot_runs.forget(is_of);
         self.storage.remove(name);
         self.apply(state).await;
         Ok(())
+    }
+
+    /// Saves the file. With the words for doing it anyway, mounts go away first, or refuse it while a program uses one. Where the
+    /// file is not saved, they are made again.
+    async fn commit_unmounted(
+        &self,
+        staged: Staged,
+        of: impl Fn(&VolumeName) -> bool,
+        anyway: Option<String>,
+    ) -> Result<Config, Failure> {
+        let before = self.mounts.wanted_of(&of);
+        let unmounted = match anyway {
+            Some(anyway) => self.unmount_unused(&of, anyway).await,
+            None => Ok(()),
+        };
+        let failure = match unmounted {
+            Ok(()) => match staged.commit() {
+                Ok(config) => return Ok(config),
+                Err(failure) => failure,
+            },
+            Err(failure) => failure,
+        };
+        let still = self.mounts.wanted_of(&of);
+        self.mount_those_of_file(&still, &before).await;
+        Err(failure)
     }
 
     async fn unmount_unused(&self, of: impl Fn(&VolumeName) -> bool, anyway: String) -> Result<(), Failure> {
@@ -759,13 +794,26 @@ impl Daemon {
     pub(crate) async fn volume_set(&self, name: &str, change: VolumeChange) -> Result<VolumeStatus, Failure> {
         let mut state = self.state.lock().await;
         let (pool, volume) = self.storage.find(name).await.map_err(as_failure)?;
-        let status = pool.set(&volume, &owner_quotas::numbered(&change, &state.config)?).await.map_err(as_failure)?;
         let name = VolumeName { pool: pool.name.clone(), volume };
-        self.edit(&mut state, |editor| {
-            editor.set_volume(&name, &change);
-            Ok(())
-        })
-        .await?;
+        let mut editor = Editor::open(&self.file)?;
+        editor.set_volume(&name, &change);
+        let staged = editor.stage()?;
+        let infos = pool.registry.list().await;
+        let infos = infos.map_err(|error| as_failure(pool.failure(&name.volume, &error)))?;
+        let before = infos.into_iter().find(|info| info.name == name.volume).map(|info| info.properties);
+        let change = owner_quotas::numbered(&change, &state.config)?;
+        let status = pool.set(&name.volume, &change).await.map_err(as_failure)?;
+        match staged.commit() {
+            Ok(config) => self.take(&mut state, config).await,
+            Err(failure) => {
+                if let Some(properties) = before
+                    && let Err(error) = pool.registry.set(&name.volume, properties).await
+                {
+                    tracing::error!("the properties of {name} could not be taken back: {error}");
+                }
+                return Err(failure);
+            }
+        }
         Ok(status)
     }
 
@@ -778,14 +826,12 @@ impl Daemon {
         }
         pool.may_be_destroyed(&volume, request.with_snapshots).await.map_err(as_failure)?;
         let name = VolumeName { pool: pool.name.clone(), volume };
-        if !request.force {
-            self.unmount_unused(|mounted| *mounted == name, format!("larder volume destroy {name} --force")).await?;
-        }
-        self.edit(&mut state, |editor| {
-            editor.remove_volume(&name);
-            Ok(())
-        })
-        .await?;
+        let mut editor = Editor::open(&self.file)?;
+        editor.remove_volume(&name);
+        let staged = editor.stage()?;
+        let anyway = (!request.force).then(|| format!("larder volume destroy {name} --force"));
+        let config = self.commit_unmounted(staged, |mounted| *mounted == name, anyway).await?;
+        self.take(&mut state, config).await;
         self.mounts.remove_of(|mounted| *mounted == name).await;
         self.snapshot_runs.forget(|scheduled| *scheduled == name);
         pool.destroy(&name.volume).await.map_err(as_failure)
@@ -873,15 +919,26 @@ impl Daemon {
             return self.mounts.remove(&request.dir).await;
         }
         let mut state = self.state.lock().await;
-        let was_mounted = self.mounts.is_mounted(&request.dir);
-        if was_mounted {
+        let before: Vec<_> =
+            self.mounts.wanted_of(|_| true).into_iter().filter(|mount| mount.dir == request.dir).collect();
+        let mut editor = Editor::open(&self.file)?;
+        if !editor.remove_mount(&request.dir) && before.is_empty() {
+            return Err(Failure::not_found(format!("{} is no mount of the configuration", request.dir.display())));
+        }
+        let staged = editor.stage()?;
+        if !before.is_empty() {
             self.mounts.remove(&request.dir).await?;
         }
-        let set = |editor: &mut Editor| match editor.remove_mount(&request.dir) || was_mounted {
-            true => Ok(()),
-            false => Err(Failure::not_found(format!("{} is no mount of the configuration", request.dir.display()))),
-        };
-        self.edit(&mut state, set).await
+        match staged.commit() {
+            Ok(config) => {
+                self.take(&mut state, config).await;
+                Ok(())
+            }
+            Err(failure) => {
+                self.mount_those_of_file(&[], &before).await;
+                Err(failure)
+            }
+        }
     }
 
     /// Makes everything durable and closes it, in order (`daemon.stop_in_order`).

@@ -191,6 +191,13 @@ impl Mounts {
         }
     }
 
+    /// As they were asked for.
+    pub(super) fn wanted_of(&self, matches: impl Fn(&VolumeName) -> bool) -> Vec<MountConfig> {
+        let mounts = self.mounts.lock();
+        let of_it = mounts.iter().filter(|mounted| matches(&mounted.wanted.volume) && mounted.fuse.is_mounted());
+        of_it.map(|mounted| mounted.wanted.clone()).collect()
+    }
+
     /// Remembers the mounts of a volume that is about to close for a moment, until [`Mounts::take_aside`].
     pub(super) fn set_aside(&self, of: &VolumeName) {
         let mounts = self.mounts.lock();

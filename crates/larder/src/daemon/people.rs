@@ -6,8 +6,9 @@ use larder_api::{
 };
 
 use super::known::no_such_user;
-use super::{Daemon, Secrets, check_password, factors};
-use crate::config::edit::Editor;
+use super::tokens::Tokens;
+use super::{Daemon, Secrets, State, check_password, factors};
+use crate::config::edit::{Editor, Staged};
 use crate::config::user::{Accounts, NewUser, new_user, objection, password_objection, remarks};
 use crate::config::{Config, UserConfig, check_user_name};
 
@@ -61,17 +62,42 @@ fn plan(request: &UserAdd, config: &Config) -> Result<(UserConfig, Vec<String>),
     Ok((user, remarks))
 }
 
-/// The password before the file: a user in the file can log in.
-pub(crate) fn add(
-    editor: &mut Editor,
-    config: &Config,
-    secrets: &mut Secrets,
-    request: &UserAdd,
-) -> Result<UserAdded, Failure> {
+/// A user that is asked for, and the file that names it, staged (`edit.staged_before_deeds`).
+pub(crate) struct Joining {
+    user: UserConfig,
+    notes: Vec<String>,
+    staged: Staged,
+}
+
+/// Nothing but the name of the file is missing afterwards. Nobody has changed.
+pub(crate) fn stage(mut editor: Editor, config: &Config, request: &UserAdd) -> Result<Joining, Failure> {
     let (user, notes) = plan(request, config)?;
-    secrets.set(&user.name, &request.password)?;
     editor.add_user(&user);
-    Ok(UserAdded { user: user_status(&user, config, secrets), notes })
+    Ok(Joining { user, notes, staged: editor.stage()? })
+}
+
+impl Joining {
+    /// The password before the file: a user in the file can log in. Neither stays without the other.
+    pub(crate) fn make(
+        self,
+        config: &Config,
+        secrets: &mut Secrets,
+        tokens: &mut Tokens,
+        password: &str,
+    ) -> Result<(UserAdded, Config), Failure> {
+        let Joining { user, notes, staged } = self;
+        let before = secrets.kept(&user.name);
+        secrets.set(&user.name, password)?;
+        match tokens.remove_of(&user.name).and_then(|()| staged.commit()) {
+            Ok(after) => Ok((UserAdded { user: user_status(&user, config, secrets), notes }, after)),
+            Err(failure) => {
+                if let Err(kept) = secrets.put_back(before) {
+                    tracing::error!("the password of '{}', who was not made, stays: {}", user.name, kept.message);
+                }
+                Err(failure)
+            }
+        }
+    }
 }
 
 /// Changes a user in the file.
@@ -87,6 +113,19 @@ pub(crate) fn set(editor: &mut Editor, config: &Config, name: &str, change: &Use
 pub(crate) fn changed(name: &str, config: &Config, secrets: &Secrets) -> Result<UserStatus, Failure> {
     let user = config.users.iter().find(|user| user.name == name);
     user.map(|user| user_status(user, config, secrets)).ok_or_else(|| Failure::not_found("the user is gone"))
+}
+
+/// Takes away what a user had who is in the file no more: all of it, as far as it can be.
+pub(crate) fn forget(name: &str, secrets: &mut Secrets, tokens: &mut Tokens) -> Result<(), Failure> {
+    let (password, tokens) = (secrets.remove(name), tokens.remove_of(name));
+    password.and(tokens)
+}
+
+/// The user is removed, and something that opens nothing any more could not be.
+pub(crate) fn gone_but_for(name: &str, failure: Failure) -> Failure {
+    let message =
+        format!("the user '{name}' is removed, and lets nobody in; some of it stays on disk: {}", failure.message);
+    Failure { message, ..failure }
 }
 
 /// The effect of removing `name`, by the configurations before and after it.
@@ -107,14 +146,13 @@ impl Daemon {
 
     pub(crate) async fn user_add(&self, request: UserAdd) -> Result<UserAdded, Failure> {
         let mut state = self.state.lock().await;
-        let mut editor = Editor::open(&self.file)?;
         let config = state.config.clone();
-        plan(&request, &config)?;
+        let joining = stage(Editor::open(&self.file)?, &config, &request)?;
         // `links.gone_before_the_answer`
         self.end_links_of(&request.name).await?;
-        let added = add(&mut editor, &config, &mut state.secrets, &request)?;
-        state.tokens.remove_of(&request.name)?;
-        self.save(&mut state, editor).await?;
+        let State { secrets, tokens, .. } = &mut *state;
+        let (added, after) = joining.make(&config, secrets, tokens, &request.password)?;
+        self.take(&mut state, after).await;
         self.record.note_password(&request.name, &request.password);
         Ok(added)
     }
@@ -133,6 +171,7 @@ impl Daemon {
         no_such_user(&state.config, name)?;
         fit_password(&request.password, request.force)?;
         let mut ended = PasswordSet::default();
+        state.secrets.check_writable()?;
         if !request.keep_factors {
             // `factors.gone_before_the_password`
             ended = factors::password_set(self.end_factors_of(name).await?);
@@ -155,9 +194,10 @@ impl Daemon {
             Ok(())
         })
         .await?;
-        state.secrets.remove(name)?;
-        state.tokens.remove_of(name)?;
-        self.end_links_of(name).await?;
+        let State { secrets, tokens, .. } = &mut *state;
+        let forgotten = forget(name, secrets, tokens);
+        let ended = self.end_links_of(name).await.map(drop);
+        forgotten.and(ended).map_err(|failure| gone_but_for(name, failure))?;
         Ok(removed(name, &before, &state.config))
     }
 

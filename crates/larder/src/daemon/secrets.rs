@@ -16,7 +16,7 @@ use larder_people::{PasswordHash, PeopleError};
 use larder_serve::smb::secret::{SealKey, SecretError, nt_hash};
 use serde::{Deserialize, Serialize};
 
-use crate::config::edit::replace_file;
+use crate::config::edit::{check_replaceable, replace_file};
 
 /// Letters and digits that nobody confuses when reading them: 31, almost 5 bits each, 79 in a password.
 const ALPHABET: &[u8; 31] = b"abcdefghjkmnpqrstuvwxyz23456789";
@@ -37,6 +37,12 @@ struct Secret {
     argon2id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     generated: Option<String>,
+}
+
+/// What is kept of a user, or that nothing is.
+pub(crate) struct Kept {
+    user: String,
+    secret: Option<Secret>,
 }
 
 #[derive(Default, Serialize, Deserialize)]
@@ -137,6 +143,19 @@ impl Secrets {
         Ok(self.nt_hash(user)? == Some(nt_hash(password)))
     }
 
+    /// The password of a user as it is kept, for [`Secrets::put_back`].
+    pub(crate) fn kept(&self, user: &str) -> Kept {
+        Kept { user: user.to_owned(), secret: self.users.get(user).cloned() }
+    }
+
+    /// A change that came with a new password was not made after all.
+    pub(crate) fn put_back(&mut self, kept: Kept) -> Result<(), Failure> {
+        match kept.secret {
+            Some(secret) => self.put(&kept.user, secret),
+            None => self.remove(&kept.user),
+        }
+    }
+
     pub(crate) fn remove(&mut self, user: &str) -> Result<(), Failure> {
         match self.users.remove(user) {
             Some(_) => self.save(),
@@ -158,9 +177,17 @@ impl Secrets {
     }
 
     fn save(&self) -> Result<(), Failure> {
+        replace_file(&self.file, &self.bytes()?, 0o600)
+    }
+
+    /// Refuses what comes before a password that could not be kept.
+    pub(crate) fn check_writable(&self) -> Result<(), Failure> {
+        check_replaceable(&self.file, &self.bytes()?)
+    }
+
+    fn bytes(&self) -> Result<Vec<u8>, Failure> {
         let file = SecretsFile { users: self.users.clone() };
-        let bytes = serde_json::to_vec_pretty(&file).map_err(|e| Failure::internal(e.to_string()))?;
-        replace_file(&self.file, &bytes, 0o600)
+        serde_json::to_vec_pretty(&file).map_err(|e| Failure::internal(e.to_string()))
     }
 }
 

@@ -17,6 +17,8 @@ impl Daemon {
     /// The configuration that a set-up adds to.
     pub(crate) async fn blank_config(&self) -> Result<Config, Failure> {
         let config = self.state.lock().await.config.clone();
+        // The pool is made before the file names it.
+        self.check_writable().await?;
         match config.is_blank() {
             true => Ok(config),
             false => Err(Failure::invalid("larder was configured by commands meanwhile: nothing was made")

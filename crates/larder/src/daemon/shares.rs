@@ -324,14 +324,32 @@ fn users(config: &Config, secrets: &Secrets) -> Vec<User> {
             tracing::error!("user '{name}' cannot log in with a password over SFTP or WebDAV: {failure}");
             None
         });
-        if !secrets.has(name) {
-            tracing::warn!("user '{name}' has no password and cannot log in");
-        }
         // Lines that are no keys were refused when the file was read.
         let keys = user.ssh_keys.iter().filter_map(|line| line.parse().ok()).collect();
         User { password, nt_hash: nt_hash.map(NtHash), keys, ..config.person(user) }
     };
     config.users.iter().map(user).collect()
+}
+
+/// Users of this configuration who may not log in with a password, in one line for all. A key, a certificate or a token may
+/// let them in.
+pub(super) fn without_password(config: &Config, secrets: &Secrets) -> Option<String> {
+    const NAMED_MAX: usize = 5;
+    let names: Vec<&str> =
+        config.users.iter().map(|user| user.name.as_str()).filter(|name| !secrets.has(name)).collect();
+    let word = larder_base::shell::word(std::path::Path::new(names.first()?));
+    let named = names.iter().take(NAMED_MAX).map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", ");
+    let set = format!("set one with: larder user passwd {word}");
+    Some(match names.len() {
+        1 => format!("the user {named} has no password and cannot log in with one; {set}"),
+        count if count <= NAMED_MAX => {
+            format!("{count} users have no password and cannot log in with one: {named}; {set}")
+        }
+        count => {
+            let more = count - NAMED_MAX;
+            format!("{count} users have no password and cannot log in with one: {named} and {more} more; {set}")
+        }
+    })
 }
 
 /// A share as `up` and `volume create` make it: NFS for this machine alone, root is the owner.
@@ -426,6 +444,27 @@ mod tests {
         check("users = [\"ann\"]\nread_only_users = [\"bob\"]", &["ann", "bob"], &["bob"]);
         check("users = \"all\"\nread_only_users = [\"bob\"]", &["bob"], &["bob"]);
         check("users = [\"ann\"]\nread_only_users = [\"ann\"]", &["ann"], &[]);
+    }
+
+    #[test]
+    fn users_without_a_password_are_one_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut secrets = Secrets::open(folder.path()).unwrap();
+        let config = |count: usize| {
+            let text: String = (0..count).map(|n| format!("[[user]]\nname = \"u{n}\"\nuid = {}\n", 1000 + n)).collect();
+            Config::parse(&text, std::path::Path::new("/larder.toml")).unwrap()
+        };
+        let said = |count: usize, secrets: &Secrets| without_password(&config(count), secrets);
+        assert_eq!(said(0, &secrets), None);
+        assert!(said(1, &secrets).unwrap().starts_with("the user 'u0' has no password"));
+        assert!(
+            said(2, &secrets).unwrap().starts_with("2 users have no password and cannot log in with one: 'u0', 'u1'; ")
+        );
+        let many = said(500, &secrets).unwrap();
+        assert!(many.contains("500 users") && many.contains("'u4' and 495 more; ") && many.len() < 200, "{many}");
+        secrets.set("u0", "Pantry-Shelf-42").unwrap();
+        assert_eq!(said(1, &secrets), None);
+        assert!(said(3, &secrets).unwrap().contains("2 users") && !said(3, &secrets).unwrap().contains("u0"));
     }
 
     fn owned(names: &[&str]) -> Vec<String> {

@@ -179,8 +179,16 @@ pub(super) async fn root_of(volume: &Volume, folder: &str) -> Result<Attr, FsErr
     Ok(at)
 }
 
+/// Directories that were made: the one that each is in, and its name.
+type MadeFolders = Vec<(Ino, String)>;
+
 /// Makes the folder of a new share where it is missing; the last component gets an owner and a mode that fit.
-async fn make_folder(volume: &Volume, share: &ShareConfig, config: &Config) -> Result<(), FsError> {
+async fn make_folder(
+    volume: &Volume,
+    share: &ShareConfig,
+    config: &Config,
+    made: &mut MadeFolders,
+) -> Result<(), FsError> {
     let only = match &share.users {
         Writers::Listed(names) if share.read_only_users.is_empty() && !share.common => match names.as_slice() {
             [only] => config.users.iter().find(|user| user.name == *only),
@@ -199,7 +207,10 @@ async fn make_folder(volume: &Volume, share: &ShareConfig, config: &Config) -> R
         let (mode, uid, gid) = if is_last { (mode, uid, gid) } else { (SHARED_MODE, share.anon_uid, share.anon_gid) };
         let set = SetAttr { mode: Some(mode), uid: Some(uid), gid: Some(gid), ..SetAttr::default() };
         at = match volume.mkdir(&Cred::root(), at, name.as_bytes(), set).await {
-            Ok((made, _)) => made.id.ino,
+            Ok((new, _)) => {
+                made.push((at, name.clone()));
+                new.id.ino
+            }
             Err(FsError::Exists) => {
                 let found = volume.lookup(&Cred::root(), at, name.as_bytes(), NameMatch::Exact).await?;
                 if found.kind != FileKind::Directory {
@@ -211,6 +222,15 @@ async fn make_folder(volume: &Volume, share: &ShareConfig, config: &Config) -> R
         };
     }
     Ok(())
+}
+
+/// Takes away what was made for a share that there is not after all. A folder that somebody uses by now stays.
+async fn remove_folders(volume: &Volume, made: MadeFolders) {
+    for (parent, name) in made.into_iter().rev() {
+        if let Err(error) = volume.rmdir(&Cred::root(), parent, name.as_bytes()).await {
+            return tracing::warn!("the folder '{name}', made for a share that was refused, stays: {error}");
+        }
+    }
 }
 
 /// NFS is answered to this machine unless a share says otherwise: whoever waits for another machine should know at once.
@@ -288,10 +308,21 @@ impl Daemon {
         let name = VolumeName { pool: pool.name.clone(), volume };
         let volume = pool.volume(&name.volume).await.map_err(as_failure)?;
         let share = new_share(&request, Some(name.clone()), &state.config)?;
-        make_folder(&volume, &share, &state.config)
+        let mut editor = Editor::open(&self.file)?;
+        editor.add_share(&share);
+        let staged = editor.stage()?;
+        let mut made = Vec::new();
+        let folder = make_folder(&volume, &share, &state.config, &mut made)
             .await
-            .map_err(|e| translate::volume_failure(format_args!("the folder '{}' of {name}", share.folder), &e))?;
-        self.share_added(&mut state, share).await
+            .map_err(|e| translate::volume_failure(format_args!("the folder '{}' of {name}", share.folder), &e));
+        match folder.and_then(|()| staged.commit()) {
+            Ok(config) => self.take(&mut state, config).await,
+            Err(failure) => {
+                remove_folders(&volume, made).await;
+                return Err(failure);
+            }
+        }
+        self.changed(&state, &share.name).await
     }
 
     async fn share_added(&self, state: &mut State, share: ShareConfig) -> Result<ShareChanged, Failure> {

@@ -86,6 +86,11 @@ fn receiver(one: &AlertReceiver, width: usize) -> String {
         }
         (None, waiting) => format!("{waiting} waiting"),
     };
+    let state = match one.given_up {
+        0 => state,
+        1 => format!("{state}; 1 message was dropped, as it refused it for good"),
+        count => format!("{state}; {count} messages were dropped, as it refused them for good"),
+    };
     let name = if one.name == one.kind { one.name.clone() } else { format!("{} ({})", one.name, one.kind) };
     wrapped(&format!("{INDENT}{name}: {state}"), "        ", width)
 }
@@ -262,6 +267,7 @@ mod tests {
                 "error sending request: client error (Connect): tcp connect error: Connection refused (os error 111)"
                     .into(),
             ),
+            given_up: 2,
         };
         let status = AlertsStatus { open: vec![alert()], past: vec![alert()], receivers: vec![receiver] };
         let text = alerts(&status, true, 5, 80);
@@ -272,6 +278,7 @@ mod tests {
             "-> Reconnect it.",
             "    Then:",
             "phone (ntfy): 3 waiting",
+            "2 messages were dropped",
         ] {
             assert!(text.contains(words), "{words} in\n{text}");
         }

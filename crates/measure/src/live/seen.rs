@@ -1,4 +1,9 @@
 //! Samples of one connection as figures.
+//!
+//! - `live.rate_of_wire`: a request's bytes are counted at once when it ends. On a slow wire that is a burst every few windows, and
+//!   nothing in between. So the bytes that TCP saw acknowledged or received count, as long as both counts differ by no more than whole
+//!   requests and the socket's buffer explain. Where they differ by more (compressed data, many small requests with their heads), the
+//!   requests count.
 
 use larder_base::traffic::{Did, Moment, Protocol, TcpState, Wait};
 
@@ -68,11 +73,9 @@ pub(super) struct Seen<'a> {
     pub address: &'a str,
     pub around: &'a Around,
     pub does: Deed,
+    /// In the direction of what it does: see `live.rate_of_wire`.
     pub read_bytes_per_s: f64,
     pub written_bytes_per_s: f64,
-    /// Bytes that the other end has acknowledged, and bytes that came from it.
-    pub sent_bytes_per_s: f64,
-    pub received_bytes_per_s: f64,
     pub requests_per_s: f64,
     pub request_bytes: f64,
     pub latency_s: f64,
@@ -109,6 +112,8 @@ const SILENCE_S: f64 = 0.005;
 const SILENCE_FACTOR: f64 = 4.0;
 /// A backlog, and not what came since a thread was woken.
 const UNREAD_BYTES: u64 = 256 << 10;
+/// Requests whose bytes are counted and have not passed yet, or the other way round: one at either end of the window.
+const REQUESTS_AHEAD: f64 = 2.0;
 /// Rounding and clocks: a round trip below this is no queue.
 const QUEUE_S: f64 = 0.002;
 /// A round trip this many times its least has waited in a queue.
@@ -135,12 +140,17 @@ impl<'a> Seen<'a> {
             |of: fn(&TcpState) -> std::time::Duration| of(&ended).saturating_sub(of(&begun)).as_secs_f64() / window_s;
         let part = |some: u32, all: u32| if all == 0 { 0.0 } else { f64::from(some) / f64::from(all) };
         let unsent = share(&|tcp| tcp.unsent_bytes > 0);
+        let sent = ended.acked_bytes.saturating_sub(begun.acked_bytes) as f64;
+        let received = ended.received_bytes.saturating_sub(begun.received_bytes) as f64;
+        // A write that has begun, and whose bytes are coming.
+        let comes = received > 0.0 && moments.iter().any(|moment| moment.waiting[Wait::Client as usize] > 0);
         let has_work = under_way > 0.0 || unsent > 0.0;
         let does = match () {
             () if read > 0.0 && read >= written => Deed::Read,
             () if written > 0.0 => Deed::Write,
             () if lists > 0.0 => Deed::List,
             () if requests > 0.0 => Deed::Other,
+            () if comes => Deed::Write,
             // It stalls: what it did last.
             () if has_work && last.done[0].1 >= last.done[1].1 => Deed::Read,
             () if has_work => Deed::Write,
@@ -149,6 +159,17 @@ impl<'a> Seen<'a> {
         let (times, bytes) = match does {
             Deed::Write => (writes, written),
             _ => (reads, read),
+        };
+        let request_bytes = if times > 0.0 { bytes / times } else { 0.0 };
+        let passed = |passed: f64, buffered_bytes: u64| {
+            let slack = request_bytes * REQUESTS_AHEAD + buffered_bytes as f64;
+            if tcp.len() > 1 && (bytes == 0.0 || (bytes - passed).abs() <= slack) { passed } else { bytes }
+        };
+        let buffered = |of: fn(&TcpState) -> u64| of(&begun).max(of(&ended));
+        let (read, written) = match does {
+            Deed::Read => (passed(sent, buffered(|tcp| u64::from(tcp.unsent_bytes))), written),
+            Deed::Write => (read, passed(received, buffered(|tcp| tcp.unread_bytes))),
+            _ => (read, written),
         };
         let (steps_with_bytes, burst) = arrivals(&tcp);
         let segments = ended.data_segments_received.wrapping_sub(begun.data_segments_received);
@@ -160,10 +181,8 @@ impl<'a> Seen<'a> {
             does,
             read_bytes_per_s: read / window_s,
             written_bytes_per_s: written / window_s,
-            sent_bytes_per_s: ended.acked_bytes.saturating_sub(begun.acked_bytes) as f64 / window_s,
-            received_bytes_per_s: ended.received_bytes.saturating_sub(begun.received_bytes) as f64 / window_s,
             requests_per_s: requests.max(times) / window_s,
-            request_bytes: if times > 0.0 { bytes / times } else { 0.0 },
+            request_bytes,
             latency_s: if requests > 0.0 { under_way * window_s / requests.max(times) } else { 0.0 },
             under_way,
             time: divided(moments),
@@ -208,13 +227,9 @@ impl<'a> Seen<'a> {
         }
     }
 
-    /// Bytes a second in the direction of what it does. Where no request has ended in the window, those that passed on the wire.
+    /// Bytes a second in the direction of what it does.
     pub(super) fn rate(&self) -> f64 {
-        let (ended, passed) = match self.does {
-            Deed::Write => (self.written_bytes_per_s, self.received_bytes_per_s),
-            _ => (self.read_bytes_per_s, self.sent_bytes_per_s),
-        };
-        if ended > 0.0 { ended } else { passed }
+        if self.does == Deed::Write { self.written_bytes_per_s } else { self.read_bytes_per_s }
     }
 
     pub(super) fn lost(&self) -> f64 {

@@ -192,3 +192,62 @@ fn shares_of_time_are_whole() {
     assert!((all - 1.0).abs() < 1e-9, "{time:?}");
     assert!((time.disks - 0.5).abs() < 0.02, "{time:?}");
 }
+
+/// `live.rate_of_wire`: requests of 512 KiB over a wire of 100 kB/s, of which one ends every five windows or so.
+#[test]
+fn a_slow_wire_is_shown_as_it_is() {
+    const RATE: u64 = 100_000;
+    const REQUEST: u64 = 512 << 10;
+    let around = Around { cores: 4.0, ..Around::default() };
+    // What the wire has passed at this time, and what is counted of whole requests.
+    let rate = |does: Did, second: u64| {
+        let at = |step: u64| {
+            let wire = RATE * (second * STEPS + step) / STEPS;
+            // A read is counted before its bytes leave, a write once they are here.
+            let ended = if does == Did::Read { wire.div_ceil(REQUEST) + 1 } else { wire / REQUEST };
+            let mut moment = Moment { requests: ended, under_way: 1, ..Moment::default() };
+            moment.done[does as usize] = (ended, ended * REQUEST);
+            let mut tcp = TcpState { rtt: Duration::from_millis(30), ..TcpState::default() };
+            match does {
+                Did::Read => (tcp.acked_bytes, tcp.unsent_bytes) = (wire, (ended * REQUEST - wire) as u32),
+                _ => {
+                    tcp.received_bytes = wire;
+                    moment.waiting[Wait::Client as usize] = 1;
+                }
+            }
+            moment.tcp = Some(tcp);
+            moment
+        };
+        let moments = (0..=STEPS).map(at).collect();
+        let watched = Watched { protocol: Protocol::WebDav, address: "10.0.0.7".to_owned(), window_s: 1.0, moments };
+        let verdict = judge(&watched, &around);
+        let (does, other) = match does {
+            Did::Read => (Deed::Read, verdict.written_bytes_per_s),
+            _ => (Deed::Write, verdict.read_bytes_per_s),
+        };
+        assert_eq!((verdict.does, other), (does, 0.0), "{verdict:#?}");
+        verdict.read_bytes_per_s + verdict.written_bytes_per_s
+    };
+    for does in [Did::Read, Did::Written] {
+        for second in 0..20 {
+            assert_eq!(rate(does, second), RATE as f64, "{does:?} in second {second}");
+        }
+    }
+}
+
+/// Data that is compressed on the wire, and small requests with heads: what clients got counts.
+#[test]
+fn requests_count_where_the_wire_carries_other_bytes() {
+    let rate = |shape: Shape, wire: f64| {
+        let mut moments = moments(&shape);
+        for moment in &mut moments {
+            let tcp = moment.tcp.as_mut().unwrap();
+            tcp.acked_bytes = (moment.done[Did::Read as usize].1 as f64 * wire) as u64;
+        }
+        let watched = Watched { protocol: shape.protocol, address: "10.0.0.7".to_owned(), window_s: 1.0, moments };
+        judge(&watched, &Around { cores: 4.0, ..Around::default() }).read_bytes_per_s
+    };
+    let all = 50.0 * 5.0 * 131_072.0;
+    assert_eq!(rate(QUIET, 0.3), all);
+    assert_eq!(rate(Shape { request_bytes: 4096, ..QUIET }, 1.1), all / 32.0);
+}

@@ -49,9 +49,19 @@ async fn deliver(request: RequestBuilder, token: Option<&Secret>) -> Result<(), 
         None => request,
     };
     let answer = request.send().await.map_err(|e| SendError::Later(plain(e)))?;
-    let status = answer.status();
+    judged(answer.status())
+}
+
+/// A wrong token refuses every message alike, and may be mended; so may what is too early (RFC 8470) or too much.
+fn judged(status: StatusCode) -> Result<(), SendError> {
     let later = status.is_server_error()
-        || matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS | StatusCode::UNAUTHORIZED);
+        || matches!(
+            status,
+            StatusCode::REQUEST_TIMEOUT
+                | StatusCode::TOO_EARLY
+                | StatusCode::TOO_MANY_REQUESTS
+                | StatusCode::UNAUTHORIZED
+        );
     match status {
         status if status.is_success() => Ok(()),
         status if status.is_redirection() => {
@@ -107,7 +117,24 @@ pub async fn ping(url: &Text) -> Result<(), SendError> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn what_is_refused_for_good_is_told_from_what_may_pass() {
+        let is = |code: u16| match judged(StatusCode::from_u16(code).unwrap()) {
+            Ok(()) => "taken",
+            Err(SendError::Later(_)) => "later",
+            Err(SendError::Refused(_)) => "refused",
+        };
+        for (codes, expected) in [
+            (vec![200, 201, 204], "taken"),
+            (vec![301, 401, 408, 425, 429, 500, 503], "later"),
+            (vec![400, 403, 404, 405, 410, 413, 422], "refused"),
+        ] {
+            codes.into_iter().for_each(|code| assert_eq!(is(code), expected, "{code}"));
+        }
+    }
 
     #[test]
     fn headers_are_ascii() {

@@ -78,6 +78,13 @@ impl ReceiverView {
             (None, 0) => (Level::Fine, "nothing waits".to_owned()),
             (None, count) => (Level::Fine, format!("{} on the way", counted(count, "message", "messages"))),
         };
+        let given_up = usize::try_from(receiver.given_up).unwrap_or(usize::MAX);
+        let (level, state) = match given_up {
+            0 => (level, state),
+            count => {
+                (Level::Warn, format!("{state}; {} dropped: refused for good", counted(count, "message", "messages")))
+            }
+        };
         Self {
             name: receiver.name.clone(),
             kind: receiver.kind.clone(),

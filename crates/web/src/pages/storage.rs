@@ -118,12 +118,25 @@ pub async fn clear(visit: &Visit<'_>) -> Answer {
     visit.back(Local::of("/storage"), change.await)
 }
 
-/// A size that a person wrote; nothing: none.
+/// A size that a person wrote; nothing: none. A number alone would be bytes, and hardly anybody means those.
 pub fn size_of(text: &str) -> Result<Option<u64>, Failure> {
     if text.is_empty() {
         return Ok(None);
     }
+    let is_bare = |c: char| c.is_ascii_digit() || matches!(c, '.' | ' ');
+    if text.chars().all(is_bare) && text.contains(|c| matches!(c, '1'..='9')) {
+        let number = text.trim();
+        return Err(Failure::invalid(format!("'{number}' has no unit"))
+            .action(format!("Write {number}G, {number}T, or {number}B for bytes")));
+    }
     text.parse::<ByteSize>().map(|bytes| Some(bytes.0)).map_err(|e| Failure::invalid(e.to_string()))
+}
+
+/// A size as a form shows it: exactly, and with its unit.
+pub fn size_text(bytes: u64) -> String {
+    let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
+    let unit = units.iter().find(|(shift, _)| bytes != 0 && bytes.trailing_zeros() >= *shift);
+    unit.map_or_else(|| format!("{bytes}B"), |(shift, unit)| format!("{}{unit}", bytes >> shift))
 }
 
 pub async fn create_volume(visit: &Visit<'_>) -> Answer {
@@ -148,5 +161,29 @@ pub async fn create_volume(visit: &Visit<'_>) -> Answer {
             visit.back(Local::of("/storage"), Ok(note))
         }
         Err(failure) => visit.back(Local::of("/storage"), Err(failure)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_size_has_a_unit() {
+        let check = |text: &str, bytes: Option<u64>| assert_eq!(size_of(text).unwrap(), bytes, "{text}");
+        check("", None);
+        check("0", Some(0));
+        check("500G", Some(500 << 30));
+        check("1.5 TB", Some(1_500_000_000_000));
+        check("500B", Some(500));
+        for bare in ["500", "1.5", " 7 "] {
+            let refused = size_of(bare).unwrap_err();
+            assert!(refused.message.contains("no unit") && refused.action.unwrap().contains("G, "), "{bare}");
+        }
+        assert!(size_of("many").is_err());
+        for bytes in [0, 1, 500, 1023, 1 << 10, 5 << 30, (5 << 30) + 1, 3 << 40, u64::MAX] {
+            assert_eq!(size_of(&size_text(bytes)).unwrap(), Some(bytes));
+        }
     }
 }

@@ -14,7 +14,7 @@ use larder_api::{
 use serde::{Deserialize, Serialize};
 
 use super::keys::KeysView;
-use super::storage::{size_of, traits};
+use super::storage::{size_of, size_text, traits};
 use crate::base::BASE;
 use crate::edit::{Edit, stamp};
 use crate::form::{Form, encoded};
@@ -86,7 +86,7 @@ struct PropertyFields {
 impl PropertyFields {
     fn of(volume: &VolumeStatus) -> Self {
         Self {
-            quota: volume.quota_bytes.map(|bytes| bytes.to_string()).unwrap_or_default(),
+            quota: volume.quota_bytes.map(size_text).unwrap_or_default(),
             compression: volume.compression.clone(),
             sync: volume.sync.clone(),
         }

@@ -66,11 +66,11 @@ pub trait SetUp: Ask {
     /// What would be done; refuses what cannot.
     fn check(&self, plan: SetupPlan) -> BoxFuture<'_, Result<SetupCheck, Failure>>;
 
-    /// Begins; [`SetUp::progress`] tells the rest.
-    fn begin(&self, plan: SetupPlan) -> Result<(), Failure>;
+    /// Begins what a browser there ordered; [`SetUp::progress`] tells the rest.
+    fn begin(&self, plan: SetupPlan, from: IpAddr) -> Result<(), Failure>;
 
     /// Begins to be again the box that these disks hold; [`SetUp::progress`] tells the rest.
-    fn import(&self, import: SetupImport) -> Result<(), Failure>;
+    fn import(&self, import: SetupImport, from: IpAddr) -> Result<(), Failure>;
 
     fn progress(&self) -> SetupProgress;
 

@@ -174,7 +174,7 @@ impl Step<'_> {
             return self.back("/disks", failure.action("Type one of them"));
         }
         let import = SetupImport { folders: pool.folders, secret, force: self.form.is_checked("force") };
-        match self.inner.task.import(import) {
+        match self.inner.task.import(import, self.peer.addr) {
             Ok(()) => Ok(Outcome::Go("/progress")),
             Err(failure) => self.back("/disks", failure),
         }
@@ -266,7 +266,7 @@ impl Step<'_> {
             let at = check.erased.iter().position(|erased| erased.device == path)?;
             self.form.filled(&format!("typed{at}"))
         };
-        match self.inner.task.begin(draft.plan(typed)) {
+        match self.inner.task.begin(draft.plan(typed), self.peer.addr) {
             Ok(()) => Ok(Outcome::Go("/progress")),
             Err(failure) => self.back("/review", failure),
         }

@@ -13,7 +13,7 @@ use larder_web::Setup;
 use tokio_util::sync::CancellationToken;
 
 use super::front::Front;
-use super::task::{Order, Ordered, Task};
+use super::task::{Order, Ordered, Task, Wanted};
 use super::{LAST_PAGE_TIME, PORT, Page, Waiting, Way, arguments, reachable, wishes};
 use crate::cli::args::Global;
 use crate::cli::reach::{Target, maybe_target};
@@ -79,11 +79,13 @@ async fn run(daemon: Arc<Daemon>, (front, setup): (Front, Setup), task: Arc<Task
             () = stop.cancelled() => None,
         };
         let Some(order) = order else { break None };
+        let deed = order.deed();
         let making = carry_out(&daemon, order, &task);
         let made = tokio::select! {
             made = making => made,
             () = stop.cancelled() => break None,
         };
+        daemon.watch.set_up(deed, made.as_ref().map(drop).map_err(|(_, failure)| failure)).await;
         match made {
             Ok(made) => break Some(made),
             Err((step, failure)) => {
@@ -119,9 +121,9 @@ struct Made {
 }
 
 async fn carry_out(daemon: &Daemon, order: Order, task: &Arc<Task>) -> Result<Made, (&'static str, Failure)> {
-    match order {
-        Order::Make(plan) => make(daemon, plan, task).await,
-        Order::Import(import) => Err(("disks", not_while_running(daemon, &import))),
+    match order.wanted {
+        Wanted::Make(plan) => make(daemon, plan, task).await,
+        Wanted::Import(import) => Err(("disks", not_while_running(daemon, &import))),
     }
 }
 
@@ -146,7 +148,7 @@ async fn make(daemon: &Daemon, plan: SetupPlan, task: &Arc<Task>) -> Result<Made
     let wishes = wishes(plan, task);
     let user = up::make_beside(daemon, &args, &doors, &wishes).await.map_err(|failure| ("names", failure))?;
     task.forget_plan();
-    daemon.watch.config_read("set-up", Ok(()));
+    daemon.watch.config_fault(Ok(()));
     Ok(Made { user, doors })
 }
 

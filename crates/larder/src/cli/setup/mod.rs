@@ -8,6 +8,7 @@
 //!   begins again after a crash is offered to go on.
 //! - `setup.one_process`: making fails back to the pages; it never ends the process.
 
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +23,9 @@ use super::args::{Global, UpArgs};
 use super::reborn::Import;
 use super::serve::{Signals, Word, ready, until_stopped};
 use super::up::{self, Wishes};
-use crate::config::{NFS_PORT, SFTP_PORT, SMB_PORT, WEBDAVS_PORT, parse_listen};
+use crate::config::{
+    NFS_PORT, PAGE_PORT, REPLICATION_PORT, SFTP_PORT, SMB_PORT, WEBDAV_PORT, WEBDAVS_PORT, parse_listen,
+};
 use crate::daemon::Daemon;
 use crate::daemon::box_record::found;
 use crate::folder::DataFolder;
@@ -33,7 +36,7 @@ mod front;
 mod task;
 
 use front::Front;
-use task::{Order, Ordered, Task};
+use task::{Order, Ordered, Task, Wanted};
 
 const PORT: u16 = 10444;
 /// How long the last page can be read.
@@ -72,6 +75,7 @@ pub(super) async fn run(global: &Global, args: UpArgs, data: &Path) -> Result<()
         }
         None => Front::open_near((host, PORT).into(), &data)?,
     };
+    check_apart(front.addr(), &args, host)?;
     let (task, mut orders) = Task::new(&data, global.json);
     let (setup, token) = Setup::new(task.clone(), Arc::new(SystemClock::default()), true);
     announce(global, &front, &token, &data)?;
@@ -85,11 +89,16 @@ pub(super) async fn run(global: &Global, args: UpArgs, data: &Path) -> Result<()
             Some(folder) => folder,
             None => DataFolder::claim(&data)?,
         };
+        let deed = order.deed();
         tokio::select! {
             made = carry_out(global, &args, claimed, order, &task) => match made {
-                Ok(made) => break Some(made),
+                Ok(made) => {
+                    made.daemon.watch.set_up(deed, Ok(())).await;
+                    break Some(made);
+                }
                 Err((step, failure)) => {
                     tracing::warn!("the set-up failed: {}", failure.message);
+                    deed.failed(&data, &failure);
                     task.failed(step, failure);
                 }
             },
@@ -124,6 +133,33 @@ pub(super) async fn run(global: &Global, args: UpArgs, data: &Path) -> Result<()
     stop.cancel();
     let _ = (serving.await, closing.await);
     served
+}
+
+/// Refuses a door of the box at the place of the pages, before anybody has gone through them: it could not be opened at their end.
+fn check_apart(pages: SocketAddr, args: &UpArgs, host: IpAddr) -> Result<(), Failure> {
+    let usual = |given: &Option<String>, port: u16| Some(given.clone().unwrap_or_else(|| format!(":{port}")));
+    let doors = [
+        ("--smb", usual(&args.smb, SMB_PORT_OF_WINDOWS), SMB_PORT_OF_WINDOWS),
+        ("--smb", usual(&args.smb, SMB_PORT), SMB_PORT),
+        ("--nfs", usual(&args.nfs, NFS_PORT), NFS_PORT),
+        ("--sftp", usual(&args.sftp, SFTP_PORT), SFTP_PORT),
+        ("--webdavs", usual(&args.webdavs, WEBDAVS_PORT), WEBDAVS_PORT),
+        ("--webdav", args.webdav.clone(), WEBDAV_PORT),
+        ("--page", usual(&args.page, PAGE_PORT), PAGE_PORT),
+        ("--replication", args.replication.clone(), REPLICATION_PORT),
+    ];
+    for (option, text, port) in doors {
+        let Some(text) = text else { continue };
+        let Some(door) = parse_listen(&text, host, port).map_err(Failure::invalid)? else { continue };
+        let is_one_host = door.ip() == pages.ip() || door.ip().is_unspecified() || pages.ip().is_unspecified();
+        if door.port() == pages.port() && is_one_host {
+            let message =
+                format!("the pages of the set-up and the door of {option} cannot both have port {}", door.port());
+            return Err(Failure::invalid(message)
+                .action(format!("name another port for one of them: --setup :PORT, or {option} :PORT")));
+        }
+    }
+    Ok(())
 }
 
 /// The addresses of the pages.
@@ -173,9 +209,11 @@ async fn carry_out(
     order: Order,
     task: &Arc<Task>,
 ) -> Result<Made, (&'static str, Failure)> {
-    match order {
-        Order::Make(plan) => make(global, args, folder, plan, task).await,
-        Order::Import(import) => reborn(global, args, folder, import, task).await.map_err(|failure| ("disks", failure)),
+    match order.wanted {
+        Wanted::Make(plan) => make(global, args, folder, plan, task).await,
+        Wanted::Import(import) => {
+            reborn(global, args, folder, import, task).await.map_err(|failure| ("disks", failure))
+        }
     }
 }
 
@@ -314,5 +352,32 @@ fn port_failure(addr: std::net::SocketAddr, error: &std::io::Error) -> Failure {
     match failure.kind {
         FailureKind::Busy => failure.action("choose another port: larder up --setup :PORT"),
         _ => failure,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_door_at_the_place_of_the_pages_is_refused() {
+        let check = |pages: &str, change: fn(&mut UpArgs), refused: Option<&str>| {
+            let mut args = up::no_words().unwrap();
+            change(&mut args);
+            let checked = check_apart(pages.parse().unwrap(), &args, [0, 0, 0, 0].into());
+            let said = checked.err().map(|failure| failure.message);
+            assert_eq!(said.is_some(), refused.is_some(), "{pages}: {said:?}");
+            assert!(refused.is_none_or(|word| said.unwrap().contains(word)), "{pages}");
+        };
+        check("0.0.0.0:10444", |_| (), None);
+        check("0.0.0.0:9443", |args| args.webdavs = Some(":9443".to_owned()), Some("--webdavs"));
+        check("0.0.0.0:9443", |args| args.webdav = Some("127.0.0.1:9443".to_owned()), Some("--webdav "));
+        check("127.0.0.1:9443", |args| args.webdavs = Some("127.0.0.2:9443".to_owned()), None);
+        // The usual ports are doors, too, unless they are elsewhere or shut.
+        check("0.0.0.0:10443", |_| (), Some("10443"));
+        check("0.0.0.0:10022", |_| (), Some("--sftp"));
+        check("0.0.0.0:10022", |args| args.sftp = Some("off".to_owned()), None);
+        check("0.0.0.0:12077", |_| (), None);
     }
 }

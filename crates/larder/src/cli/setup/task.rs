@@ -31,6 +31,7 @@ use super::super::up::{STEPS, look_at_new};
 use crate::config::edit::replace_file;
 use crate::config::{check_label, check_share_name, check_user_name};
 use crate::daemon::disks::{self, aside};
+use crate::daemon::watch::SetUpDeed;
 use crate::machine;
 
 /// The plan, until larder.toml is there (`setup.plan_first`).
@@ -44,9 +45,36 @@ const IMPORT_STEPS: [&str; 2] = ["Open the box that these disks hold", "Open the
 const GUESSED: &str = "set-up link";
 
 /// What a person confirmed.
-pub(super) enum Order {
+pub(super) enum Wanted {
     Make(SetupPlan),
     Import(SetupImport),
+}
+
+pub(super) struct Order {
+    pub(super) wanted: Wanted,
+    /// The browser.
+    from: IpAddr,
+}
+
+impl Order {
+    /// For the audit log: names alone (`audit.names_only`).
+    pub(super) fn deed(&self) -> SetUpDeed {
+        let (what, target) = match &self.wanted {
+            Wanted::Make(plan) => {
+                let devices = plan.devices.iter().map(|device| device.path.as_path());
+                let disks = named(plan.folders.iter().map(PathBuf::as_path).chain(devices));
+                ("SetUp", format!("user={} share={} disks={disks}", plan.user, plan.share))
+            }
+            Wanted::Import(import) => {
+                ("SetUpImport", format!("disks={}", named(import.folders.iter().map(PathBuf::as_path))))
+            }
+        };
+        SetUpDeed { what, target, from: self.from }
+    }
+}
+
+fn named<'a>(disks: impl Iterator<Item = &'a Path>) -> String {
+    disks.map(|disk| disk.display().to_string()).collect::<Vec<_>>().join(",")
 }
 
 /// One at a time.
@@ -257,7 +285,7 @@ impl SetUp for Task {
         Box::pin(aside(move || check(&plan, goes_on)))
     }
 
-    fn begin(&self, plan: SetupPlan) -> Result<(), Failure> {
+    fn begin(&self, plan: SetupPlan, from: IpAddr) -> Result<(), Failure> {
         self.check_names(&plan)?;
         let mut progress = self.progress.lock();
         if !progress.steps.is_empty() && progress.failure.is_none() {
@@ -265,19 +293,20 @@ impl SetUp for Task {
         }
         let devices = plan.devices.iter().map(|device| format!("Make a filesystem on {}", device.path.display()));
         let steps = devices.chain(STEPS.map(str::to_owned)).collect();
-        self.order(&mut progress, steps, Order::Make(plan))?;
+        self.order(&mut progress, steps, Order { wanted: Wanted::Make(plan), from })?;
         if !self.json {
             tracing::info!("the set-up begins");
         }
         Ok(())
     }
 
-    fn import(&self, import: SetupImport) -> Result<(), Failure> {
+    fn import(&self, import: SetupImport, from: IpAddr) -> Result<(), Failure> {
         let mut progress = self.progress.lock();
         if !progress.steps.is_empty() && progress.failure.is_none() {
             return Err(Failure::new(FailureKind::Busy, "the set-up is under way"));
         }
-        self.order(&mut progress, IMPORT_STEPS.map(str::to_owned).to_vec(), Order::Import(import))
+        let steps = IMPORT_STEPS.map(str::to_owned).to_vec();
+        self.order(&mut progress, steps, Order { wanted: Wanted::Import(import), from })
     }
 
     fn progress(&self) -> SetupProgress {
@@ -378,6 +407,8 @@ mod tests {
 
     use super::*;
 
+    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
     fn plan(folders: &[PathBuf]) -> SetupPlan {
         SetupPlan {
             folders: folders.to_vec(),
@@ -440,15 +471,18 @@ mod tests {
             (SetupPlan { box_name: "<b>".to_owned(), ..plan(&[]) }, "machine"),
             (SetupPlan { doors: SetupDoors::default(), ..plan(&[]) }, "door"),
         ] {
-            assert!(task.begin(bad).unwrap_err().message.contains(word), "{word}");
+            assert!(task.begin(bad, HERE).unwrap_err().message.contains(word), "{word}");
         }
-        task.begin(plan(&[])).unwrap();
-        assert_eq!(task.begin(plan(&[])).unwrap_err().kind, FailureKind::Busy);
+        task.begin(plan(&[]), HERE).unwrap();
+        assert_eq!(task.begin(plan(&[]), HERE).unwrap_err().kind, FailureKind::Busy);
         let ordered = orders.recv().await;
-        assert!(matches!(ordered, Some(Order::Make(plan)) if plan.password == "Pantry-Shelf-42"));
+        let ordered = ordered.unwrap();
+        let deed = ordered.deed();
+        assert_eq!((deed.what, deed.target.as_str()), ("SetUp", "user=ann share=files disks="));
+        assert!(matches!(ordered.wanted, Wanted::Make(plan) if plan.password == "Pantry-Shelf-42"));
         assert_eq!(task.progress().steps, STEPS);
         task.failed("names", Failure::invalid("no"));
-        task.begin(plan(&[])).unwrap();
+        task.begin(plan(&[]), HERE).unwrap();
         assert!(task.progress().failure.is_none());
     }
 }

@@ -15,9 +15,9 @@ const CODES_MAX: usize = 64;
 #[derive(Default)]
 pub(in crate::daemon) struct Invitations(Mutex<Vec<Invitation>>);
 
-struct Invitation {
+pub(super) struct Invitation {
     secret: [u8; SECRET_BYTES],
-    replica: VolumeName,
+    pub(super) replica: VolumeName,
     until: Instant,
 }
 
@@ -41,11 +41,16 @@ impl Invitations {
     }
 
     /// `machines.code_once`
-    pub(super) fn take(&self, secret: &[u8]) -> Option<VolumeName> {
+    pub(super) fn take(&self, secret: &[u8]) -> Option<Invitation> {
         let mut all = self.0.lock();
         all.retain(|one| one.until > Instant::now());
         let place = all.iter().position(|one| one.secret[..] == *secret)?;
-        Some(all.remove(place).replica)
+        Some(all.remove(place))
+    }
+
+    /// Its right could not be written down: it is good for what is left of its hour.
+    pub(super) fn give_back(&self, invitation: Invitation) {
+        self.0.lock().push(invitation);
     }
 }
 
@@ -59,14 +64,17 @@ mod tests {
         let invitations = Invitations::default();
         let replica = VolumeName::parse("cold/photos").unwrap();
         let secret = invitations.add(replica.clone());
-        assert_eq!(invitations.take(&[0; SECRET_BYTES]), None);
-        assert_eq!(invitations.take(&secret), Some(replica.clone()));
-        assert_eq!(invitations.take(&secret), None);
+        let take = |secret: &[u8]| invitations.take(secret).map(|one| one.replica);
+        assert_eq!(take(&[0; SECRET_BYTES]), None);
+        let taken = invitations.take(&secret).unwrap();
+        assert_eq!((&taken.replica, take(&secret)), (&replica, None));
+        invitations.give_back(taken);
+        assert_eq!((take(&secret), take(&secret)), (Some(replica.clone()), None));
         // An endless number of codes is not kept.
         let first = invitations.add(replica.clone());
         for _ in 0..CODES_MAX {
             invitations.add(replica.clone());
         }
-        assert_eq!(invitations.take(&first), None);
+        assert_eq!(take(&first), None);
     }
 }

@@ -248,13 +248,17 @@ impl Daemon {
             return Err(Failure::invalid(format!("the code is good for the replica '{replica}', not for '{wanted}'"))
                 .action("name that one; or make a code for another there with: larder replicate accept POOL/NAME"));
         }
-        let replica = self.invitations.take(&secret).ok_or_else(wrong)?;
-        self.open_replica(&replica, |known| {
+        // Nobody else uses it meanwhile.
+        let invitation = self.invitations.take(&secret).ok_or_else(wrong)?;
+        let opened = self.open_replica(&replica, |known| {
             if !known.from.iter().any(|from| from == machine) {
                 known.from.push(machine.to_owned());
             }
-        })
-        .await?;
+        });
+        if let Err(failure) = opened.await {
+            self.invitations.give_back(invitation);
+            return Err(failure);
+        }
         tracing::info!("a machine may send into the replica '{replica}' from now on: {machine}");
         Ok(Paired { replica: replica.to_string() })
     }

@@ -324,6 +324,8 @@ impl Daemon {
         let (pool, volume) = self.may_be_replicated(volume).await?;
         let to = Place::parse(to).map_err(Failure::invalid)?;
         let limit = limit.map(|text| parse_limit(&text).map_err(Failure::invalid)).transpose()?;
+        // A code is good once: a file that cannot be written is found before.
+        self.check_writable().await?;
         let machine = match (&to, code) {
             (Place::Machine { host, port, replica }, Some(code)) => {
                 Some(machines::pair_with(self.folder.path(), (host, *port), replica, &code).await?)

@@ -419,6 +419,10 @@ impl Daemon {
             one.new.unlocked.put(info.id, keys);
         }
         drop(old);
+        // `edit.staged_before_deeds`
+        let mut editor = Editor::open(&self.file)?;
+        editor.move_volume(&one.from, &one.to);
+        let staged = editor.stage()?;
         let mut records = Records::open(self.folder.path())?;
         let (from, to) = (one.from.to_string(), one.to.to_string());
         let record = Record { from, to, to_id: info.id, last, stage: Stage::Promoting };
@@ -427,11 +431,8 @@ impl Daemon {
             let promoted = one.new.registry.promote(&one.to.volume).await;
             promoted.map_err(|error| as_failure(one.new.failure(&one.to.volume, &error)))?;
             one.hand_over_holds().await?;
-            self.edit(state, |editor| {
-                editor.move_volume(&one.from, &one.to);
-                Ok(())
-            })
-            .await
+            self.take(state, staged.commit()?).await;
+            Ok::<_, Failure>(())
         };
         let promoted = promoted.await;
         let stage = if promoted.is_ok() { Stage::Moved } else { Stage::Abandoned };

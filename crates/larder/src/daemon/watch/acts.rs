@@ -1,6 +1,8 @@
 //! Administrative acts: each request to the API that changes something, or takes data out, is a record of the audit log.
 //!
 //! - `acts.recorded_in_the_end`: a record says how it ended. Where the caller went away in the middle, the record says that.
+//! - `acts.dry_runs_are_questions`: a dry run is no act, and has no record. Where an endpoint has none, the word in a request means
+//!   nothing, and the act is recorded.
 
 use std::sync::Arc;
 
@@ -72,14 +74,19 @@ pub(crate) async fn audited(
     let mut target = named.clone();
     let Asker { who, from, by } = asker(&request, peer);
     let request = match asked.form {
-        Form::Json => match with_names(request).await {
-            Ok((request, names)) => {
+        // Its body is a stream of bytes.
+        Form::Upload => request,
+        _ => match read(request).await {
+            Ok((request, value)) => {
+                if is_dry_run(asked.name, &value) {
+                    return respond(daemon, named, request).await;
+                }
+                let names = names(&value);
                 target = [target, names].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ");
                 request
             }
             Err(failure) => return (status_of(failure.kind), axum::Json(failure)).into_response(),
         },
-        _ => request,
     };
     let record = Record {
         number: 0,
@@ -149,23 +156,37 @@ impl Drop for Act {
     }
 }
 
-/// The request with its body read, and the names in it.
-async fn with_names(request: Request) -> Result<(Request, String), Failure> {
+/// The request, and the value that its body is.
+async fn read(request: Request) -> Result<(Request, Value), Failure> {
     let (head, body) = request.into_parts();
     let bytes = to_bytes(body, BODY_BYTES_MAX)
         .await
         .map_err(|e| Failure::invalid(format!("the request cannot be read: {e}")))?;
-    let names = serde_json::from_slice(&bytes).map(|value: Value| names(&value)).unwrap_or_default();
-    Ok((Request::from_parts(head, Body::from(bytes)), names))
+    let value = serde_json::from_slice(&bytes).unwrap_or_default();
+    Ok((Request::from_parts(head, Body::from(bytes)), value))
+}
+
+/// Some requests are one of several kinds: `{"add": {...}}`.
+fn inner(value: &Value) -> Option<&Value> {
+    match value.as_object() {
+        Some(fields) if fields.len() == 1 => fields.values().next().filter(|inner| inner.is_object()),
+        _ => None,
+    }
+}
+
+/// `acts.dry_runs_are_questions`: where the endpoint itself looks for the word, and nowhere else.
+fn is_dry_run(endpoint: &str, value: &Value) -> bool {
+    let of = match endpoint {
+        "ChangePool" | "ImportFolder" | "RestoreConfig" => value,
+        "ChangeSnapshots" => &value["destroy"],
+        _ => return false,
+    };
+    of["dry_run"] == Value::Bool(true)
 }
 
 /// `name=ann`, of the fields that are names.
 fn names(value: &Value) -> String {
-    // Some requests are one of several kinds: {"add": {...}}.
-    let inner = match value.as_object() {
-        Some(fields) if fields.len() == 1 => fields.values().next().filter(|inner| inner.is_object()),
-        _ => None,
-    };
+    let inner = inner(value);
     let mut found = Vec::new();
     let mut kind = String::new();
     if let (Some(fields), true) = (value.as_object(), inner.is_some()) {
@@ -212,5 +233,34 @@ mod tests {
         check(r#"{"change":"replace","old":"1","new":"/d"}"#, "replace");
         check(r#"{"disks":["/a","/b"],"force":false,"pool":null}"#, "disks=/a,/b");
         check("null", "");
+    }
+
+    /// `acts.dry_runs_are_questions`: by the requests themselves, as endpoints read them.
+    #[test]
+    fn dry_runs_are_told_from_deeds() {
+        use larder_api::endpoints::{AddGroup, ChangePool, ChangeSnapshots, ImportFolder, RestoreConfig};
+        fn check<E: larder_api::endpoint::Endpoint>(json: &str, expected: bool) {
+            assert!(serde_json::from_str::<E::Request>(json).is_ok(), "{json} is no request of {}", E::NAME);
+            assert_eq!(is_dry_run(E::NAME, &serde_json::from_str(json).unwrap()), expected, "{json}");
+        }
+        check::<ChangePool>(r#"{"change":"remove","disk":"1","dry_run":true}"#, true);
+        check::<ChangePool>(r#"{"change":"remove","disk":"1","dry_run":false}"#, false);
+        check::<ChangeSnapshots>(r#"{"destroy":{"names":"a","dry_run":true}}"#, true);
+        check::<ChangeSnapshots>(r#"{"destroy":{"names":"a","dry_run":false}}"#, false);
+        check::<ChangeSnapshots>(r#"{"create":{"name":"dry_run"}}"#, false);
+        // Words that mean nothing there hide no act.
+        check::<ChangeSnapshots>(r#"{"create":{"name":"a","dry_run":true}}"#, false);
+        check::<AddGroup>(r#"{"name":"a","members":[],"dry_run":true}"#, false);
+        check::<ImportFolder>(r#"{"dir":"/a","dry_run":true}"#, true);
+        check::<ImportFolder>(r#"{"dir":"/a"}"#, false);
+        check::<RestoreConfig>(r#"{"number":3,"dry_run":true}"#, true);
+        check::<RestoreConfig>(r#"{"number":3}"#, false);
+        // One that says both is refused by its endpoint.
+        assert!(
+            serde_json::from_str::<larder_api::PoolChangeRequest>(
+                r#"{"change":"remove","disk":"1","dry_run":false,"dry_run":true}"#
+            )
+            .is_err()
+        );
     }
 }

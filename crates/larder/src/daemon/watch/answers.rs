@@ -141,6 +141,7 @@ impl Daemon {
                         waiting: kept.queue.count(name) as u64,
                         delivered_ms: tried.delivered_ms,
                         fault: tried.fault,
+                        given_up: tried.given_up,
                     }
                 };
                 let receivers = config.receivers.iter().map(|one| receiver(&one.name, one.way.word()));

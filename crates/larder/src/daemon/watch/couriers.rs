@@ -1,4 +1,8 @@
 //! Couriers: one for each receiver, with tries that come less and less often (`watch.receivers_apart`).
+//!
+//! - `couriers.refused_for_good`: a message that its receiver refuses for good is given up after [`REFUSALS_MAX`] tries, over about
+//!   four minutes, so that a receiver that was set up wrongly can be mended. While it goes on to refuse, each message behind that one
+//!   is tried once: none waits for hours behind others.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,8 +20,54 @@ use crate::daemon::Daemon;
 
 const RETRY_FIRST: Duration = Duration::from_secs(2);
 const RETRY_MAX: Duration = Duration::from_secs(15 * 60);
-/// A receiver that refuses a message for good may have been set up wrongly; then it is given up.
+/// A receiver that refuses a message for good may have been set up wrongly; then it is given up (`couriers.refused_for_good`).
 const REFUSALS_MAX: u32 = 8;
+
+/// The tries of one receiver.
+struct Tries {
+    /// Before the next one.
+    wait: Duration,
+    /// Of the message that is next.
+    refusals: u32,
+    /// It has refused a message for good, and taken none since.
+    refuses: bool,
+}
+
+/// After a try of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// It is delivered.
+    Delivered,
+    /// It is given up. The next message comes after this.
+    GivenUp(Duration),
+    Again(Duration),
+}
+
+impl Tries {
+    fn new() -> Self {
+        Self { wait: RETRY_FIRST, refusals: 0, refuses: false }
+    }
+
+    /// `couriers.refused_for_good`
+    fn after(&mut self, sent: &Result<(), SendError>) -> Next {
+        match sent {
+            Ok(()) => {
+                *self = Self::new();
+                Next::Delivered
+            }
+            Err(SendError::Refused(_)) if self.refuses || self.refusals + 1 >= REFUSALS_MAX => {
+                *self = Self { refuses: true, ..Self::new() };
+                Next::GivenUp(RETRY_FIRST)
+            }
+            Err(error) => {
+                self.refusals += u32::from(matches!(error, SendError::Refused(_)));
+                let wait = self.wait;
+                self.wait = (wait * 2).min(RETRY_MAX);
+                Next::Again(wait)
+            }
+        }
+    }
+}
 
 /// A task that ends with its owner.
 struct Courier<T> {
@@ -60,7 +110,7 @@ pub(super) async fn run(daemon: &Arc<Daemon>) {
 
 async fn deliver(daemon: Arc<Daemon>, receiver: Receiver) {
     let watch = &daemon.watch;
-    let (mut wait, mut refusals) = (RETRY_FIRST, 0);
+    let mut tries = Tries::new();
     loop {
         let news = watch.news.notified();
         let next = watch.kept.lock().queue.next(&receiver.name).cloned();
@@ -69,15 +119,13 @@ async fn deliver(daemon: Arc<Daemon>, receiver: Receiver) {
             continue;
         };
         let sent = receiver.send(&message).await;
-        refusals = if matches!(sent, Err(SendError::Refused(_))) { refusals + 1 } else { 0 };
-        let is_over = sent.is_ok() || refusals >= REFUSALS_MAX;
-        watch.note_try(&receiver.name, sent.as_ref().err(), is_over.then_some(message.number));
-        if is_over {
-            (wait, refusals) = (RETRY_FIRST, 0);
-            continue;
+        let next = tries.after(&sent);
+        let over = (!matches!(next, Next::Again(_))).then_some(message.number);
+        watch.note_try(&receiver.name, sent.as_ref().err(), over);
+        match next {
+            Next::Delivered => {}
+            Next::GivenUp(wait) | Next::Again(wait) => sleep(wait).await,
         }
-        sleep(wait).await;
-        wait = (wait * 2).min(RETRY_MAX);
     }
 }
 
@@ -106,7 +154,11 @@ impl Watch {
         if fault.is_none() {
             entry.delivered_ms = Some(now_ms());
         } else if over.is_some() {
-            tracing::error!("the alert '{name}' gives up a message that its receiver refuses");
+            entry.given_up += 1;
+            // Said once, as its fault is.
+            if entry.given_up == 1 {
+                tracing::error!("the alert '{name}' gives up a message that its receiver refuses; see: larder alerts");
+            }
         }
         entry.fault = fault;
         drop(tried);
@@ -120,5 +172,40 @@ impl Watch {
             let text = format!("{dropped} messages could not be delivered for too long and were dropped.");
             self.note(Condition::is(EventKind::MessagesDropped, &self.host, text));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `couriers.refused_for_good`
+    #[test]
+    fn a_receiver_that_refuses_for_good_holds_nothing_up() {
+        let refused = || Err(SendError::Refused("it answered 404 Not Found".to_owned()));
+        let later = || Err(SendError::Later("no route".to_owned()));
+        let mut tries = Tries::new();
+        let mut waited = Duration::ZERO;
+        for n in 1..REFUSALS_MAX {
+            let Next::Again(wait) = tries.after(&refused()) else { panic!("given up after {n} tries") };
+            waited += wait;
+            // A network that is away in between does not begin anew, and gives nothing up.
+            if n == 3 {
+                assert!(matches!(tries.after(&later()), Next::Again(_)));
+            }
+        }
+        assert!(waited < Duration::from_secs(10 * 60), "{waited:?}");
+        assert_eq!(tries.after(&refused()), Next::GivenUp(RETRY_FIRST));
+        // 200 messages behind it are through in minutes, and not in a day.
+        for _ in 0..200 {
+            assert_eq!(tries.after(&refused()), Next::GivenUp(RETRY_FIRST));
+        }
+        // A network that is away keeps them.
+        for _ in 0..50 {
+            assert!(matches!(tries.after(&later()), Next::Again(_)));
+        }
+        assert_eq!(tries.after(&Ok(())), Next::Delivered);
+        // It took one: the next refusal may be a fault that somebody mends.
+        assert_eq!(tries.after(&refused()), Next::Again(RETRY_FIRST));
     }
 }

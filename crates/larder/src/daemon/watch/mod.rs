@@ -47,7 +47,7 @@ mod ups_end;
 pub(super) use acts::{Asked, Peer, audited};
 pub(crate) use answers::audit_of;
 pub(crate) use disks::without_daemon;
-pub(crate) use state::Watch;
+pub(crate) use state::{SetUpDeed, Watch};
 pub(crate) use ups_end::afterwards;
 
 /// Between two looks.

@@ -32,11 +32,52 @@ const END_WAIT_MAX: Duration = Duration::from_secs(5);
 /// Local time of the week's digest.
 const DIGEST_HOUR: u32 = 8;
 
+/// A set-up that a person ordered in a browser.
+#[derive(Clone, Debug)]
+pub(crate) struct SetUpDeed {
+    pub(crate) what: &'static str,
+    pub(crate) target: String,
+    /// The browser.
+    pub(crate) from: std::net::IpAddr,
+}
+
+impl SetUpDeed {
+    fn record(self, result: Result<(), &Failure>) -> Record {
+        Record {
+            number: 0,
+            at_ms: 0,
+            kind: RecordKind::Act,
+            who: String::new(),
+            from: self.from.to_canonical().to_string(),
+            by: "set-up".to_owned(),
+            what: self.what.to_owned(),
+            target: self.target,
+            result: result.map_or_else(|failure| format!("failed: {}", failure.message), |()| "done".to_owned()),
+        }
+    }
+
+    /// It failed before there was a daemon that could record it.
+    pub(crate) fn failed(self, data: &Path, failure: &Failure) {
+        let folder = data.join("watch");
+        let added = make_folder(&folder).and_then(|()| Audit::of(&folder).add(now_ms(), self.record(Err(failure))));
+        if let Err(error) = added {
+            tracing::error!("the audit log in {} cannot be written: {error}", folder.display());
+        }
+    }
+}
+
+fn make_folder(folder: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
 /// What became of the last try.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tried {
     pub(super) delivered_ms: Option<u64>,
     pub(super) fault: Option<String>,
+    /// Messages that it refused for good.
+    pub(super) given_up: u64,
 }
 
 /// What is kept over restarts.
@@ -80,12 +121,8 @@ pub(crate) struct Watch {
 impl Watch {
     /// The state of a data folder. A state that cannot be read is put aside: a box without memory of its alerts is better than none.
     pub(crate) fn open(data: &Path) -> Result<Self, Failure> {
-        use std::os::unix::fs::DirBuilderExt;
         let folder = data.join("watch");
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(folder.join("history"))
+        make_folder(&folder.join("history"))
             .map_err(|e| Failure::io(format_args!("cannot make {}", folder.display()), &e))?;
         let state = folder.join("state");
         let kept = larder_watch::load(&state).unwrap_or_else(|error| {
@@ -193,7 +230,7 @@ impl Watch {
 
     /// `watch.saved_before_sent`
     fn publish(&self, kept: &mut Kept, news: Vec<(Change, Alert)>) {
-        for (change, alert) in news {
+        for (change, alert) in &news {
             let words = format!("{}: {}: {}", alert.key.event, alert.key.subject, alert.text);
             match change {
                 Change::Reminder => {}
@@ -201,7 +238,9 @@ impl Watch {
                 _ if alert.severity == larder_watch::Severity::Info => tracing::info!("{words}"),
                 _ => tracing::warn!("{words}"),
             }
-            self.push(kept, Message::of_alert(&self.host, now_ms(), change, &alert));
+        }
+        for message in Message::of_news(&self.host, now_ms(), &news) {
+            self.push(kept, message);
         }
         self.save(kept);
         self.news.notify_waiters();
@@ -237,6 +276,12 @@ impl Watch {
     /// The configuration was to be read again.
     pub(crate) fn config_fault(&self, result: Result<(), &Failure>) {
         *self.config_fault.lock() = result.err().map(|failure| failure.message.clone());
+    }
+
+    /// A set-up in a browser, at its end: it is no act of the API.
+    pub(crate) async fn set_up(self: &Arc<Self>, deed: SetUpDeed, result: Result<(), &Failure>) {
+        let (record, watch) = (deed.record(result), Arc::clone(self));
+        let _ = tokio::task::spawn_blocking(move || watch.record(record)).await;
     }
 
     /// As [`Watch::config_fault`], and it is no act of the API, which is recorded as such.
