@@ -101,7 +101,7 @@ impl Message {
             text.push_str(&format!("\n- {}", cut(&line, LISTED_CHARS_MAX)));
         }
         if rest > 0 {
-            text.push_str(&format!("\nand {rest} more: larder alerts --all lists them"));
+            text.push_str(&format!("\nand {rest} more: larder alerts list --all shows them"));
         }
         let event = first.key.event.event();
         Self {
