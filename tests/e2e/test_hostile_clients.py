@@ -1,11 +1,16 @@
-"""Slow and hostile clients on the ports of SFTP and WebDAV, plain and behind TLS. Honest clients go on meanwhile."""
+"""Slow and hostile clients on the ports of SFTP and WebDAV, plain and behind TLS. Honest clients go on meanwhile.
+
+And clients with a right who take all places of a door, of SMB and NFS too.
+"""
 
 import contextlib
+import http.client
 import os
 import resource
 import select
 import shutil
 import socket
+import ssl
 import struct
 import subprocess
 import tempfile
@@ -13,8 +18,12 @@ import time
 from pathlib import Path
 
 import pytest
+from impacket.smbconnection import SMBConnection
 
-from conftest import make
+import nfs3
+from conftest import client, make
+from hostile import basic
+from test_access import add_user
 from test_sftp import Client
 from test_webdav import Dav
 from trees import payload
@@ -25,6 +34,7 @@ DOORS = ("sftp", "webdav", "webdavs")
 STRANGERS_MAX = 256
 CONNECTIONS_MAX = 4096
 LONG_BYTES = 64 << 20
+ANN = "Pantry-Shelf-43"
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +101,7 @@ def is_open(s):
         while s.recv(65536):
             pass
         return False
-    except BlockingIOError:
+    except (BlockingIOError, ssl.SSLWantReadError):
         return True
     except OSError:
         return False
@@ -268,3 +278,116 @@ def test_an_idle_login_makes_room_where_everybody_has_logged_in(tmp_path):
             ssh.wait()
         log = daemon.log()
         assert daemon.stop() == 0 and "panicked" not in log, log[-4000:]
+
+
+class FullDoors:
+    """A larder with few places at each door, and ways to take them: each returns a connection that has come in."""
+
+    LIMIT = 64
+
+    def __init__(self, place):
+        self.place = place
+        self.daemon = make(place, extra=["--sftp", "127.0.0.1:0", "--webdav", "127.0.0.1:0", "--webdavs", "127.0.0.1:0"])
+        self.daemon.start().stop()
+        config = self.daemon.data / "larder.toml"
+        config.write_text(config.read_text().replace("\n[limits]\n", f"\n[limits]\nconnections = {self.LIMIT}\n"))
+        self.daemon.start()
+        add_user(self.daemon, "ann", password=ANN)
+        self.daemon.run("share", "set", self.daemon.share, "--guest=yes", check=True)
+        self.passwords = {"ann": ANN, "keeper": (self.daemon.data / "password").read_text().strip()}
+        # What would close its socket if it were dropped.
+        self.kept, self.children = [], []
+
+    def webdav(self, user):
+        s = reach(self.daemon, "webdav")
+        request = f"OPTIONS / HTTP/1.1\r\nHost: x\r\nAuthorization: {basic(user, self.passwords[user])}\r\n\r\n"
+        s.sendall(request.encode())
+        return s if s.recv(4096).startswith(b"HTTP/1.1 200") else s.close()
+
+    def page(self, user):
+        """A login by the file view and a page after it, over TLS."""
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        http_ = http.client.HTTPSConnection("127.0.0.1", self.daemon.info["webdavs"]["port"], timeout=10, context=context)
+        form = {"Content-Type": "application/x-www-form-urlencoded"}
+        http_.request("POST", "/.larder/login", body=f"name={user}&password={self.passwords[user]}", headers=form)
+        answer = http_.getresponse()
+        answer.read()
+        assert answer.status == 303
+        cookie = answer.headers["Set-Cookie"].split(";")[0]
+        http_.request("GET", "/?shares", headers={"Cookie": cookie, "Accept": "text/html"})
+        return http_.sock if http_.getresponse().status == 200 else http_.close()
+
+    def smb(self, user):
+        """`guest` has no password."""
+        try:
+            c = SMBConnection("127.0.0.1", "127.0.0.1", sess_port=self.daemon.smb_port, timeout=10)
+            c.login(user, self.passwords.get(user, ""))
+            c.connectTree(self.daemon.share)
+        except Exception:  # noqa: BLE001 - impacket raises what it likes where a connection ends
+            return None
+        self.kept.append(c)
+        return c.getSMBServer().get_socket()
+
+    def nfs(self, source):
+        try:
+            nfs = nfs3.Nfs3("127.0.0.1", self.daemon.nfs_port, source=source, timeout_s=10)
+            nfs.getattr(self.root)
+        except (OSError, EOFError, struct.error):
+            return None
+        return nfs.socket
+
+    def sftp(self, user):
+        keeper = Client(self.daemon, self.place, user, self.passwords[user])
+        command = ["ssh", *keeper.options(), "-p", str(keeper.port), f"{user}@127.0.0.1", "-s", "sftp"]
+        ssh = subprocess.Popen(command, env=keeper.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        ssh.stdin.write(struct.pack(">IBI", 5, 1, 3))
+        ssh.stdin.flush()
+        self.children.append(ssh)
+        return ssh if os.read(ssh.stdout.fileno(), 4096) else None
+
+
+@pytest.fixture(scope="module")
+def full_doors():
+    place = Path(tempfile.mkdtemp(prefix="larder-e2e-"))
+    doors = FullDoors(place)
+    yield doors
+    log, code = doors.daemon.log(), doors.daemon.stop()
+    shutil.rmtree(place, ignore_errors=True)
+    assert code == 0 and "panicked" not in log, log[-4000:]
+
+
+@pytest.mark.parametrize(
+    ("take", "greedy", "others"),
+    [("webdav", "ann", ("webdav", "page")), ("smb", "guest", ("smb",)), ("smb", "ann", ("smb",)), ("nfs", "127.0.0.1", ("nfs",))],
+)
+def test_nobody_takes_all_places_of_a_door(full_doors, take, greedy, others):
+    """A newcomer of another party takes the place of the newest one. One more of the same is refused itself."""
+    newcomer = "127.0.0.9" if take == "nfs" else "keeper"
+    if take == "nfs":
+        with client(full_doors.daemon) as one:
+            full_doors.root = one.root
+    with closing() as held:
+        for n in range(full_doors.LIMIT):
+            held.append(getattr(full_doors, take)(greedy))
+            assert held[-1], f"{n} came in"
+        assert not getattr(full_doors, take)(greedy), "more than there are places"
+        assert all(map(is_open, held)), "it took the place of its own"
+        came = [getattr(full_doors, door)(newcomer) for door in others for _ in range(8)]
+        assert all(came), f"{sum(map(bool, came))} of {len(came)} came in"
+        assert wait_for(lambda: [is_open(s) for s in held] == [True] * (len(held) - len(came)) + [False] * len(came), 10)
+        assert not getattr(full_doors, take)(greedy)
+        held += came
+        assert all(map(is_open, came))
+
+
+def test_a_user_takes_not_all_places_of_sftp(full_doors):
+    try:
+        held = [full_doors.sftp("ann") for _ in range(full_doors.LIMIT)]
+        assert all(held) and not full_doors.sftp("ann")
+        assert full_doors.sftp("keeper") and wait_for(lambda: held[-1].poll() is not None, 10)
+        assert all(ssh.poll() is None for ssh in held[:-1])
+    finally:
+        for ssh in full_doors.children:
+            ssh.kill()
+            ssh.wait()

@@ -11,6 +11,7 @@ pub mod fuzz;
 pub mod handshake;
 pub mod login;
 pub mod nfs;
+mod parties;
 mod password;
 mod residents;
 pub mod sftp;

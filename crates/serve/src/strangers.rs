@@ -13,8 +13,9 @@
 //!   [`STRANGERS_MAX`] of them at one door.
 //! - `strangers.make_room`: a door admits a newcomer even so. The oldest stranger of its network
 //!   ends, or the oldest of all if the door has all the connections it may have. Idle connections thus
-//!   keep nobody out. At most [`STRANGERS_MAX`] evicted ones are still ending. Over SFTP one who is idle
-//!   does where everybody has logged in ([`crate::residents`]); WebDAV ends idle connections by itself.
+//!   keep nobody out. At most [`STRANGERS_MAX`] evicted ones are still ending. Where everybody has logged
+//!   in, the party that holds most makes room at the newcomer's login ([`crate::parties`]), and over SFTP
+//!   a connection that is idle ([`crate::residents`]).
 //! - `strangers.by_network`: an IPv6 client has a whole /64, so that counts as one address.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -19,7 +20,8 @@ pub enum Admission<'a> {
     LockedOut { user: &'a str },
     /// The share is not for this user; none for a guest.
     ShareRefused { user: Option<&'a str>, share: &'a str },
-    /// The address has too many connections that have not logged on.
+    /// The address has too many connections that have not logged on, or the
+    /// user or guests there too many that have.
     TooManyConnections,
 }
 
@@ -47,13 +49,17 @@ pub trait StrangerLedger: Send + Sync {
     /// Admits a connection from `address`; others may have to end for it.
     /// `is_full` says that the server has all the connections it may have.
     /// `None` refuses it.
-    fn admit(&self, address: IpAddr, is_full: bool) -> Option<Box<dyn StrangerAccount>>;
+    fn admit(&self, address: IpAddr, is_full: bool) -> Option<Arc<dyn StrangerAccount>>;
 }
 
-/// A connection without a session, until it is dropped.
+/// A connection, until it is dropped: it begins without a session.
 pub trait StrangerAccount: Send + Sync {
     /// The connection holds so many bytes now. `false`: it has to end.
     fn holds(&self, bytes: usize) -> bool;
+
+    /// The connection has its first session, of `user` or of a guest; from
+    /// now on it is no stranger. `false`: it has to end.
+    fn logs_on(&self, user: Option<&str>) -> bool;
 
     /// Returns when the connection has to end for the sake of others.
     fn evicted(&self) -> Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -84,10 +90,26 @@ impl Counted {
 struct One {
     all: Arc<Mutex<HashMap<IpAddr, usize>>>,
     network: IpAddr,
+    is_counted: AtomicBool,
+}
+
+impl One {
+    fn leave(&self) {
+        if !self.is_counted.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        let mut all = self.all.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some(count) = all.get_mut(&self.network) {
+            *count -= 1;
+            if *count == 0 {
+                all.remove(&self.network);
+            }
+        }
+    }
 }
 
 impl StrangerLedger for Counted {
-    fn admit(&self, address: IpAddr, is_full: bool) -> Option<Box<dyn StrangerAccount>> {
+    fn admit(&self, address: IpAddr, is_full: bool) -> Option<Arc<dyn StrangerAccount>> {
         let network = network(address);
         let mut all = self.all.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let count = all.entry(network).or_default();
@@ -95,12 +117,17 @@ impl StrangerLedger for Counted {
             return None;
         }
         *count += 1;
-        Some(Box::new(One { all: Arc::clone(&self.all), network }))
+        Some(Arc::new(One { all: Arc::clone(&self.all), network, is_counted: AtomicBool::new(true) }))
     }
 }
 
 impl StrangerAccount for One {
     fn holds(&self, _bytes: usize) -> bool {
+        true
+    }
+
+    fn logs_on(&self, _user: Option<&str>) -> bool {
+        self.leave();
         true
     }
 
@@ -111,13 +138,7 @@ impl StrangerAccount for One {
 
 impl Drop for One {
     fn drop(&mut self) {
-        let mut all = self.all.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if let Some(count) = all.get_mut(&self.network) {
-            *count -= 1;
-            if *count == 0 {
-                all.remove(&self.network);
-            }
-        }
+        self.leave();
     }
 }
 

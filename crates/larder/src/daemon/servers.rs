@@ -404,7 +404,8 @@ fn portmapper_place(addr: SocketAddr) -> Result<Option<SocketAddr>, Failure> {
 }
 
 async fn bind_smb(addr: SocketAddr, doors: &Doors) -> Result<SmbServer, Failure> {
-    let config = SmbConfig { strangers: Arc::clone(&doors.strangers), ..SmbConfig::new(addr) };
+    let (connections_max, strangers) = (doors.connections_max, Arc::clone(&doors.strangers));
+    let config = SmbConfig { connections_max, strangers, ..SmbConfig::new(addr) };
     let started = SmbServer::start(config, Vec::new(), Vec::new()).await;
     started.map_err(|error| match error {
         SmbError::Listen { addr, source } => port_failure("SMB", "--smb", addr, &source),

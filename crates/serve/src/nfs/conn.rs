@@ -47,6 +47,7 @@ use super::outbox::{Outbox, Reply};
 use super::record::{Receiver, RecordError};
 use super::session::{Next, Service, Session, Work};
 use super::shared::{Charge, Shared};
+use crate::parties::{Party, PartyPlace};
 use crate::strangers::{Borrower, STRANGER_TIME, Stranger};
 
 /// A connection that stalls for longer ends (`conn.stall_ends_it`). A client on a slow line needs
@@ -173,6 +174,7 @@ pub struct Connection {
     stranger: Option<(Stranger, Instant)>,
     /// From then on.
     borrower: Option<Borrower>,
+    place: Option<PartyPlace>,
     evicted: Pin<Box<WaitForCancellationFutureOwned>>,
     /// What was metered last.
     metered_bytes: usize,
@@ -225,6 +227,7 @@ pub async fn serve(
         written_at: None,
         stranger: Some((stranger, Instant::now() + STRANGER_TIME)),
         borrower: None,
+        place: None,
         evicted,
         metered_bytes: 0,
         is_slow: false,
@@ -260,6 +263,9 @@ impl Connection {
                 self.check_shutdown(cx);
                 return self.check_stall(cx);
             }
+        }
+        if self.evicted.as_mut().poll(cx).is_ready() {
+            return Err(End::MakesRoom);
         }
         cx.waker().wake_by_ref();
         Ok(())
@@ -415,20 +421,26 @@ impl Connection {
         Ok(true)
     }
 
-    /// Once an export has admitted the client it is no stranger.
-    fn admit(&mut self) {
+    /// Once an export has admitted the client it is no stranger. Its machine may have too many connections
+    /// (`parties.fair_part`).
+    fn admit(&mut self) -> Result<(), End> {
         if self.session.is_admitted()
             && let Some((stranger, _)) = self.stranger.take()
         {
+            let open = self.shared.stats.connections_open.load(Relaxed) as usize;
+            let machine = Party::of(None, self.session.peer().ip());
+            let place = self.shared.parties.enter(machine, open, stranger.evicted(), || false);
+            self.place = Some(place.ok_or(End::MakesRoom)?);
             self.receiver.trust();
             self.borrower = Some(stranger.becomes_known());
             self.metered_bytes = 0;
         }
+        Ok(())
     }
 
     /// Reports what the present message holds (`conn.partial_is_metered`). `false`: there is no room to read on.
     fn meter(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
-        self.admit();
+        self.admit()?;
         let bytes = self.receiver.held_bytes();
         if bytes == self.metered_bytes {
             return Ok(true);
@@ -470,7 +482,7 @@ impl Connection {
         if !receiving {
             self.message_since = None;
         }
-        self.admit();
+        self.admit()?;
         let admitted_by = self.stranger.as_ref().map(|(_, until)| *until);
         if !receiving && self.outbox.is_empty() && admitted_by.is_none() {
             self.timer = None;

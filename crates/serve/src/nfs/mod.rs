@@ -46,6 +46,7 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::parties::Party;
 use conn::End;
 use session::{Next, Service, Session};
 use shared::Shared;
@@ -231,7 +232,9 @@ fn admit(
 ) {
     let stats = &shared.stats;
     stats.connections_accepted.fetch_add(1, Relaxed);
-    let is_full = stats.connections_open.load(Relaxed) >= shared.config.connections_max as u64;
+    let machine = Party::of(None, peer.ip());
+    let open = stats.connections_open.load(Relaxed) as usize;
+    let is_full = shared.parties.is_full(open, Some(&machine));
     let Some(stranger) = shared.strangers.admit_newest(peer.ip(), is_full) else {
         stats.connections_refused.fetch_add(1, Relaxed);
         let address = peer.ip().to_canonical();

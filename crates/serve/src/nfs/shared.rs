@@ -20,6 +20,7 @@ use super::proto::{PROCS, Proc};
 use super::record::BUFFER_BYTES;
 use super::v4::{NfsV4, operation_names};
 use crate::door::Door;
+use crate::parties::Parties;
 use crate::strangers::{Budget, Strangers};
 
 /// Limits, all of them bounds on memory.
@@ -81,6 +82,7 @@ pub struct Shared {
     pub mounts: Mounts,
     pub door: Door,
     pub strangers: Arc<Strangers>,
+    pub parties: Arc<Parties>,
     /// See [`NfsConfig::total_bytes_max`].
     pub bytes_under_way: AtomicUsize,
     /// The port that MOUNT and NFS answer on.
@@ -92,6 +94,7 @@ impl Shared {
         let v4 = Arc::new(NfsV4::new(config.client_book.as_deref()));
         Self {
             strangers: Arc::new(Strangers::new(Arc::clone(&config.strangers))),
+            parties: Arc::new(Parties::new(config.connections_max)),
             nlm: Arc::new(Nlm::new(Arc::clone(&v4))),
             v4,
             config,

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
@@ -24,6 +25,7 @@ use crate::certificate;
 use crate::door::shown;
 use crate::handshake::Pace;
 use crate::login::{Unseen, Verdict};
+use crate::parties::{Party, PartyPlace};
 use crate::residents::Resident;
 use crate::strangers::Stranger;
 
@@ -47,6 +49,8 @@ pub enum ConnError {
     TokenOver,
     #[error("it was idle, and a newcomer needed its place")]
     MakesRoom,
+    #[error("its user has too many connections")]
+    TooMany,
 }
 
 impl From<Bad> for ConnError {
@@ -78,6 +82,7 @@ pub struct Conn {
     user: Option<(Arc<User>, LoggedIn)>,
     /// Since then.
     resident: Option<Resident>,
+    place: Option<PartyPlace>,
     /// Those of `channels`.
     flows: Arc<Mutex<Vec<Weak<Flow>>>>,
     /// Who was let in and is not yet told so.
@@ -104,6 +109,7 @@ impl Conn {
             handshake,
             user: None,
             resident: None,
+            place: None,
             flows: Arc::default(),
             accepted: None,
             channels,
@@ -181,6 +187,23 @@ impl Conn {
         ssh.eof(channel)?;
         ssh.close(channel)?;
         Ok(())
+    }
+
+    /// A place among those of its user.
+    fn take_place(&self, name: &str) -> Result<PartyPlace, ConnError> {
+        let (shared, address) = (&self.shared, self.address);
+        let end = self.stranger.as_ref().map(Stranger::evicted).ok_or(ConnError::UserChanged)?;
+        let open = shared.stats.connections_open.load(Relaxed);
+        let place = shared.parties.enter(Party::of(Some(name), address), open, end, || shared.residents.make_room());
+        place.ok_or_else(|| {
+            shared.stats.connections_refused.add(1);
+            shared.door.refused(address, || {
+                format!(
+                    "SFTP: a connection of '{name}' from {address} was refused: there are too many, and most are theirs"
+                )
+            });
+            ConnError::TooMany
+        })
     }
 
     fn end(&mut self) {
@@ -272,6 +295,7 @@ impl Handler for Conn {
         let admitted = self.accepted.take().ok_or(ConnError::UserChanged)?;
         let logged_in = self.shared.log_in(&admitted, &self.cut).ok_or(ConnError::UserChanged)?;
         let (address, user) = (self.address, admitted.user);
+        self.place = Some(self.take_place(&user.name)?);
         let by = user.token.as_ref().map_or(String::new(), |token| format!(" with the token {}", token.id));
         let by = if admitted.authority.is_some() { " with a certificate".to_owned() } else { by };
         self.shared

@@ -200,7 +200,7 @@ fn admit(
 ) {
     let stats = &shared.stats;
     stats.connections_accepted.add(1);
-    let is_full = stats.connections_open.load(Relaxed) >= shared.config.connections_max;
+    let is_full = shared.parties.is_full(stats.connections_open.load(Relaxed), None);
     let Some(stranger) = shared.strangers.admit_newest(peer.ip(), is_full).or_else(|| {
         // Everybody has logged in.
         (is_full && shared.residents.make_room()).then(|| shared.strangers.admit(peer.ip()))?
@@ -271,6 +271,9 @@ async fn serve_one(
                 cut.cancel();
             }
         }
+        // Then it ends only if another party needs its place (`parties.most_makes_room`).
+        evicted.cancelled().await;
+        cut.cancel();
         std::future::pending::<()>().await
     };
     let ended = tokio::select! {

@@ -18,6 +18,7 @@ use super::list::People;
 use super::packet::Request;
 use crate::door::Door;
 use crate::login::{CaKey, Users};
+use crate::parties::Parties;
 use crate::residents::Residents;
 use crate::share::ServedShare;
 use crate::stats::{DoorStats, door_stats};
@@ -90,6 +91,7 @@ pub struct Shared {
     pub stats: Stats,
     pub door: Door,
     pub strangers: Arc<Strangers>,
+    pub parties: Arc<Parties>,
     pub residents: Arc<Residents>,
     /// The time of the directory of shares.
     pub started: Timestamp,
@@ -128,6 +130,7 @@ impl Shared {
     pub fn new(config: SftpConfig) -> Self {
         Self {
             strangers: Arc::new(Strangers::new(Arc::clone(&config.strangers))),
+            parties: Arc::new(Parties::new(config.connections_max)),
             config,
             stats: stats(),
             door: Door::default(),

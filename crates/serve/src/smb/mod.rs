@@ -46,6 +46,8 @@ mod volume_door;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 
 use futures::future::BoxFuture;
 use larder_fs::Cred;
@@ -59,8 +61,9 @@ use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::door::{Door, shown};
+use crate::parties::{Parties, Party, PartyPlace};
 use crate::share::ServedShare;
-use crate::strangers::{Budget, Stranger, Strangers};
+use crate::strangers::{Budget, Meter, Stranger, Strangers};
 use doorkeeper::{Directory, Doorkeeper};
 pub(crate) use rights::{granted, is_kept};
 use tree::{Core, Tree};
@@ -68,7 +71,6 @@ use volume_door::VolumeDoors;
 
 /// Requests may carry this much data; clients ask for less where they like.
 const IO_BYTES: u32 = 4 << 20;
-const CONNECTIONS_MAX: usize = 4096;
 /// The door, for a client that does all it is asked for.
 const AT_SMB: Entry = Entry::Smb { encrypts: true };
 
@@ -81,6 +83,8 @@ pub struct SmbConfig {
     pub require_signing: bool,
     /// The server's own name; the host's name if `None`.
     pub netbios_name: Option<String>,
+    /// Connections at the same time.
+    pub connections_max: usize,
     /// What connections without a session may hold, at all doors together.
     pub strangers: Arc<Budget>,
 }
@@ -88,7 +92,7 @@ pub struct SmbConfig {
 impl SmbConfig {
     /// Signing required, the host's name.
     pub fn new(listen: SocketAddr) -> Self {
-        Self { listen, require_signing: true, netbios_name: None, strangers: Arc::default() }
+        Self { listen, require_signing: true, netbios_name: None, connections_max: 4096, strangers: Arc::default() }
     }
 }
 
@@ -145,8 +149,8 @@ impl SmbServer {
                 .require_signing(config.require_signing)
                 .max_read_size(IO_BYTES)
                 .max_write_size(IO_BYTES)
-                .max_connections(CONNECTIONS_MAX)
-                .strangers(Arc::new(Ledger(Arc::new(Strangers::new(config.strangers)))))
+                .max_connections(config.connections_max)
+                .strangers(Arc::new(Ledger::new(config.strangers, config.connections_max)))
                 .interfaces(Arc::new(move || interfaces::answering(config.listen)))
                 .on_admission(observer());
             if let Some(name) = config.netbios_name {
@@ -307,24 +311,77 @@ fn admitting(core: Arc<Core>, keeper: Arc<Doorkeeper>) -> larder_smb::Doorkeeper
     })
 }
 
-/// Connections without a session, as those of other doors are counted.
-struct Ledger(Arc<Strangers>);
+/// Connections, counted as those of other doors are.
+struct Ledger {
+    strangers: Arc<Strangers>,
+    parties: Arc<Parties>,
+    open: Arc<AtomicUsize>,
+}
 
-impl StrangerLedger for Ledger {
-    fn admit(&self, address: IpAddr, is_full: bool) -> Option<Box<dyn StrangerAccount>> {
-        self.0.admit_newest(address, is_full).map(|stranger| Box::new(Account(stranger)) as _)
+impl Ledger {
+    fn new(budget: Arc<Budget>, connections_max: usize) -> Self {
+        let (strangers, parties) = (Arc::new(Strangers::new(budget)), Arc::new(Parties::new(connections_max)));
+        Self { strangers, parties, open: Arc::default() }
     }
 }
 
-struct Account(Stranger);
+impl StrangerLedger for Ledger {
+    /// The library does not know whose connections may end.
+    fn admit(&self, address: IpAddr, _is_full: bool) -> Option<Arc<dyn StrangerAccount>> {
+        let is_full = self.parties.is_full(self.open.load(Relaxed), None);
+        let stranger = self.strangers.admit_newest(address, is_full)?;
+        self.open.fetch_add(1, Relaxed);
+        Some(Arc::new(Account {
+            address,
+            meter: stranger.meter(),
+            evicted: stranger.evicted(),
+            standing: parking_lot::Mutex::new(Standing::Stranger { _place: stranger }),
+            parties: Arc::clone(&self.parties),
+            open: Arc::clone(&self.open),
+        }))
+    }
+}
+
+/// The place of a connection among strangers, then among its party's.
+enum Standing {
+    Stranger { _place: Stranger },
+    Member { _place: PartyPlace },
+}
+
+struct Account {
+    address: IpAddr,
+    meter: Meter,
+    evicted: CancellationToken,
+    standing: parking_lot::Mutex<Standing>,
+    parties: Arc<Parties>,
+    open: Arc<AtomicUsize>,
+}
 
 impl StrangerAccount for Account {
     fn holds(&self, bytes: usize) -> bool {
-        self.0.meter().holds(bytes)
+        self.meter.holds(bytes)
+    }
+
+    fn logs_on(&self, user: Option<&str>) -> bool {
+        let party = Party::of(user, self.address);
+        let place = self.parties.enter(party, self.open.load(Relaxed), self.evicted.clone(), || false);
+        match place {
+            None => false,
+            Some(place) => {
+                *self.standing.lock() = Standing::Member { _place: place };
+                true
+            }
+        }
     }
 
     fn evicted(&self) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>> {
-        Box::pin(self.0.evicted().cancelled_owned())
+        Box::pin(self.evicted.clone().cancelled_owned())
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        self.open.fetch_sub(1, Relaxed);
     }
 }
 

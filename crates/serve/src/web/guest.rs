@@ -59,8 +59,8 @@ pub trait Guest: Send + Sync + 'static {
     /// Whether it answers for a path. `has_share`: whether a share has a name.
     fn has(&self, path: &str, has_share: &dyn Fn(&str) -> bool) -> bool;
 
-    /// Whether the client shows a right, so that it is no stranger any more and may send a longer body.
-    fn knows(&self, head: &Parts) -> bool;
+    /// The user whose right the client shows, so that it is no stranger any more and may send a longer body.
+    fn knows(&self, head: &Parts) -> Option<String>;
 
     /// The user that a session of the guest's lets in here.
     fn user(&self, headers: &HeaderMap) -> Option<GuestUser>;

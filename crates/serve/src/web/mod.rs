@@ -225,7 +225,7 @@ fn admit(
         });
         return;
     }
-    let is_full = stats.connections_open.load(Relaxed) >= shared.config.connections_max;
+    let is_full = shared.parties.is_full(stats.connections_open.load(Relaxed), None);
     let Some(stranger) = shared.strangers.admit_newest(peer.ip(), is_full) else {
         stats.connections_refused.add(1);
         let address = peer.ip().to_canonical();
@@ -311,20 +311,20 @@ async fn serve_one<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         .max_buf_size(READ_BYTES_MAX);
     let service = service_fn(move |request| service::answer(client.clone(), request));
     let mut connection = pin!(builder.serve_connection(TokioIo::new(Timed::new(stream, arrivals)), service));
-    // A connection that nobody has logged in to ends in time (`strangers.timed`), and earlier
-    // if a newcomer needs its place (`strangers.make_room`) or others its memory (`strangers.one_budget`).
-    let mut end = pin!(async {
-        tokio::select! {
-            () = tokio::time::sleep(STRANGER_TIME) => {}
-            () = evicted.cancelled() => {}
-        }
-    });
+    // A connection that nobody has logged in to ends in time (`strangers.timed`). Any ends earlier if a newcomer needs
+    // its place (`strangers.make_room`, `parties.most_makes_room`) or others its memory (`strangers.one_budget`).
+    let mut late = pin!(tokio::time::sleep(STRANGER_TIME));
+    let mut evicted = pin!(evicted.cancelled());
     let (mut is_stranger, mut is_stopping) = (true, false);
     let ended = loop {
         tokio::select! {
             ended = connection.as_mut() => break ended,
             () = known.cancelled(), if is_stranger => is_stranger = false,
-            () = &mut end, if is_stranger => {
+            () = &mut late, if is_stranger => {
+                shared.stats.connections_dropped.add(1);
+                return;
+            }
+            () = &mut evicted => {
                 shared.stats.connections_dropped.add(1);
                 return;
             }

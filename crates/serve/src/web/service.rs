@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
@@ -22,6 +23,8 @@ use super::path::Place;
 use super::shared::{Op, Shared};
 use super::wire::Arrivals;
 use super::{browser, get, lock_ops, moves, props, proxy, put};
+use crate::door::shown;
+use crate::parties::Party;
 use crate::tree::LOOKS_MAX;
 
 /// Bodies of XML, and forms of somebody who has logged in: a list of names to be packed is the longest.
@@ -47,6 +50,24 @@ pub struct Peer {
     pub tls: bool,
     pub serves: Serves,
     pub arrivals: Arc<Arrivals>,
+}
+
+impl Peer {
+    /// The client has shown a right: as a user, or as somebody with a link.
+    fn admit(&self, user: Option<&str>) -> Result<(), Fail> {
+        const TOO_MANY: &str = "you have too many connections: close some and try again";
+        let (shared, address) = (&self.shared, self.address);
+        let open = shared.stats.connections_open.load(Relaxed);
+        if self.arrivals.admit(&shared.parties, open, || Party::of(user, address)) {
+            return Ok(());
+        }
+        shared.stats.connections_refused.add(1);
+        let whose = user.map_or_else(|| "with a link".to_owned(), |user| format!("of '{}'", shown(user)));
+        shared.door.refused(address, || {
+            format!("WebDAV: a connection {whose} from {address} was refused: there are too many, and most are theirs")
+        });
+        Err(Fail::new(StatusCode::SERVICE_UNAVAILABLE, TOO_MANY))
+    }
 }
 
 pub async fn answer(mut peer: Peer, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
@@ -80,6 +101,10 @@ pub async fn answer(mut peer: Peer, request: Request<Incoming>) -> Result<Respon
     headers.insert(header::SERVER, HeaderValue::from_static(concat!("larder/", env!("CARGO_PKG_VERSION"))));
     if response.status() == StatusCode::METHOD_NOT_ALLOWED {
         response.headers_mut().insert(header::ALLOW, METHODS);
+    }
+    if response.status() == StatusCode::SERVICE_UNAVAILABLE && !arrivals.is_known() {
+        // It has no place, and gets none by waiting.
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     shared.stats.took(op as usize, began);
     Ok(response)
@@ -141,7 +166,7 @@ async fn respond(peer: Peer, parts: hyper::http::request::Parts, body: &mut Inco
         };
         let (answer, is_known) = browser::public(stranger, parts).await;
         if is_known {
-            peer.arrivals.admit();
+            peer.admit(None)?;
         }
         return answer;
     }
@@ -149,7 +174,7 @@ async fn respond(peer: Peer, parts: hyper::http::request::Parts, body: &mut Inco
         Ok(found) => found,
         Err(response) => return Ok(*response),
     };
-    peer.arrivals.admit();
+    peer.admit(Some(&user.name))?;
     let method = parts.method;
     if method == Method::OPTIONS {
         let mut response = status(StatusCode::OK);
@@ -228,9 +253,10 @@ async fn by_guest(guest: &dyn Guest, peer: &Peer, parts: hyper::http::request::P
     if !guest.lets_in(peer.address) {
         return Err(Fail::forbidden("this address is in no network that the page answers"));
     }
-    let is_known = guest.knows(&parts);
+    let user = guest.knows(&parts);
+    let is_known = user.is_some();
     if is_known {
-        peer.arrivals.admit();
+        peer.admit(user.as_deref())?;
     }
     let bytes = read_short(body, if is_known { FORM_BYTES_MAX } else { PUBLIC_FORM_BYTES_MAX }).await?;
     Ok(guest.answer(parts, Bytes::from(bytes), peer.address).await)

@@ -20,6 +20,7 @@ use super::locks::Locks;
 use super::places::{ArchiveKey, Places, Walks};
 use crate::door::Door;
 use crate::login::Users;
+use crate::parties::Parties;
 use crate::share::ServedShare;
 use crate::stats::{DoorStats, door_stats};
 use crate::strangers::Strangers;
@@ -72,6 +73,7 @@ pub struct Shared {
     pub stats: Stats,
     pub door: Door,
     pub strangers: Arc<Strangers>,
+    pub parties: Arc<Parties>,
     /// At long bodies of XML.
     pub parsing: Arc<Turns>,
     pub remembered: Remembered,
@@ -94,6 +96,7 @@ impl Shared {
         Self {
             links: Links::load(config.links.clone()),
             strangers: Arc::new(Strangers::new(Arc::clone(&config.strangers))),
+            parties: Arc::new(Parties::new(config.connections_max)),
             parsing: Arc::new(Turns::new(super::xml::AT_ONCE, WAITING_OF_NETWORK_MAX)),
             config,
             stats: stats(),

@@ -21,6 +21,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 use tokio_util::sync::CancellationToken;
 
+use crate::parties::{Parties, Party, PartyPlace};
 use crate::strangers::{Meter, Stranger};
 
 const SILENCE_MAX: Duration = Duration::from_secs(60);
@@ -41,7 +42,13 @@ pub struct Arrivals {
     bytes: AtomicUsize,
     idle_bytes: usize,
     meter: Meter,
-    stranger: Mutex<Option<Stranger>>,
+    standing: Mutex<Standing>,
+}
+
+/// The place of a connection among strangers, then among its party's.
+enum Standing {
+    Stranger(Stranger),
+    Member { _place: PartyPlace },
 }
 
 impl Arrivals {
@@ -53,16 +60,29 @@ impl Arrivals {
             bytes: AtomicUsize::new(0),
             idle_bytes,
             meter: stranger.meter(),
-            stranger: Mutex::new(Some(stranger)),
+            standing: Mutex::new(Standing::Stranger(stranger)),
         }
     }
 
-    /// Somebody has logged in.
-    pub fn admit(&self) {
-        if !self.is_known.swap(true, Relaxed) {
-            self.stranger.lock().take();
+    /// Somebody has logged in, at a door with `open` connections. `false`: the party has too many of them
+    /// (`parties.fair_part`).
+    #[must_use]
+    pub fn admit(&self, parties: &Arc<Parties>, open: usize, party: impl FnOnce() -> Party) -> bool {
+        if self.is_known.load(Relaxed) {
+            return true;
+        }
+        let mut standing = self.standing.lock();
+        if let Standing::Stranger(stranger) = &*standing {
+            let Some(place) = parties.enter(party(), open, stranger.evicted(), || false) else { return false };
+            *standing = Standing::Member { _place: place };
+            self.is_known.store(true, Relaxed);
             self.known.cancel();
         }
+        true
+    }
+
+    pub fn is_known(&self) -> bool {
+        self.is_known.load(Relaxed)
     }
 
     pub fn known(&self) -> CancellationToken {
@@ -76,7 +96,7 @@ impl Arrivals {
 
     /// The client that a proxy names.
     pub fn are_of(&self, address: IpAddr) {
-        if let Some(stranger) = &*self.stranger.lock() {
+        if let Standing::Stranger(stranger) = &*self.standing.lock() {
             stranger.belongs_to(address);
         }
     }

@@ -33,7 +33,7 @@ use state::Connection;
 pub async fn connection_loop(
     stream: TcpStream,
     peer: SocketAddr,
-    stranger: Box<dyn StrangerAccount>,
+    account: Arc<dyn StrangerAccount>,
     server: Arc<ServerState>,
 ) {
     let live = Live::begin(Protocol::Smb, peer, &stream);
@@ -46,10 +46,17 @@ pub async fn connection_loop(
     let (tx, rx) = writer::response_queue();
     conn.outbound.attach(tx.clone());
 
-    let writer_handle = tokio::spawn(writer::writer_task(write_half, rx, server.config.limits.io_timeout));
+    let (writes, evicted) = (writer::writer_task(write_half, rx, server.config.limits.io_timeout), account.evicted());
+    let writer_handle = tokio::spawn(async move {
+        tokio::select! {
+            () = writes => {}
+            // A client that reads nothing must not keep a place that others need.
+            () = evicted => {}
+        }
+    });
 
     info!("connection accepted");
-    reader::reader_task((live, read_half), server.clone(), conn.clone(), stranger, tx).await;
+    reader::reader_task((live, read_half), server.clone(), conn.clone(), Arc::clone(&account), tx).await;
     conn.mark_closing();
     // Requests still waiting are cancelled and answered while the writer
     // runs. Then the writer drains; messages for this connection raised
@@ -61,5 +68,6 @@ pub async fn connection_loop(
     let keep = (!server.shutting_down.load(Ordering::Acquire)).then_some(&server.durable);
     conn.close_all(keep).await;
     server.active_connections.unregister(conn_id).await;
+    drop(account);
     info!("connection closed");
 }

@@ -18,7 +18,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, Sleep};
 use tracing::{debug, info, warn};
 
-use crate::admission::StrangerAccount;
+use crate::admission::{Admission, StrangerAccount};
 use crate::conn::limits::max_request_frame;
 use crate::conn::state::Connection;
 use crate::conn::writer::ResponseQueue;
@@ -121,7 +121,7 @@ const INITIAL_FRAME_BUFFER: usize = 4 * 1024;
 /// read ahead.
 const IDLE_BYTES: usize = 24 * 1024;
 
-const MADE_ROOM: &str = "the connection has not logged on and made room for others";
+const MADE_ROOM: &str = "the connection made room for others";
 
 /// Whether any tree on the connection has an open file.
 fn has_open_files(conn: &Connection) -> bool {
@@ -212,6 +212,8 @@ fn is_hangup(e: &io::Error) -> bool {
 enum End {
     ServerStops,
     MadeRoom,
+    /// Of the user, or of guests of the network.
+    TooMany,
     WriterClosed,
     /// The client does not read the breaks of its leases.
     ReadsNothing,
@@ -228,6 +230,7 @@ impl End {
         match self {
             End::ServerStops => debug!("server shutting down; closing connection"),
             End::MadeRoom => info!("{MADE_ROOM}"),
+            End::TooMany => info!("its user has too many connections; closing connection"),
             End::WriterClosed => debug!("writer closed; reader exiting"),
             End::ReadsNothing => info!("client stopped reading lease breaks; closing connection"),
             End::NoSessionInTime => info!("no session established in time; closing connection"),
@@ -248,7 +251,7 @@ struct Frames<'a> {
     conn: &'a Connection,
     tx: &'a ResponseQueue,
     /// Until a session exists.
-    stranger: Option<Box<dyn StrangerAccount>>,
+    stranger: Option<Arc<dyn StrangerAccount>>,
     evicted: Pin<Box<dyn Future<Output = ()> + Send>>,
     /// Until a session exists this is the handshake deadline; after that it
     /// is the idle deadline, which counts from the last frame.
@@ -260,7 +263,7 @@ impl<'a> Frames<'a> {
     fn new(
         reader: FrameReader,
         (server, conn, tx): (&'a ServerState, &'a Connection, &'a ResponseQueue),
-        stranger: Box<dyn StrangerAccount>,
+        stranger: Arc<dyn StrangerAccount>,
     ) -> Self {
         let deadline = Instant::now() + server.config.limits.handshake_timeout;
         let (evicted, alarm) = (stranger.evicted(), Box::pin(tokio::time::sleep_until(deadline)));
@@ -290,7 +293,7 @@ impl<'a> Frames<'a> {
                 Ok(frame) => frame.map_err(End::Failed),
                 Err(_) => Err(End::Failed(io::Error::new(io::ErrorKind::TimedOut, "frame not received in time"))),
             },
-            () = &mut self.evicted, if self.stranger.is_some() => Err(End::MadeRoom),
+            () = &mut self.evicted => Err(End::MadeRoom),
         }
     }
 
@@ -312,7 +315,7 @@ impl<'a> Frames<'a> {
                 Err(error) => Err(End::Failed(error)),
             },
             () = &mut stopped => Err(End::ServerStops),
-            () = &mut self.evicted, if self.stranger.is_some() => Err(End::MadeRoom),
+            () = &mut self.evicted => Err(End::MadeRoom),
             () = self.tx.closed() => Err(End::WriterClosed),
             () = self.conn.outbound.killed() => Err(End::ReadsNothing),
             () = &mut self.alarm => self.rung(),
@@ -336,17 +339,23 @@ impl<'a> Frames<'a> {
     }
 
     /// A frame was answered; it may have made the first session.
-    fn answered(&mut self) {
+    fn answered(&mut self) -> Result<(), End> {
         let was_stranger = self.stranger.is_some();
         if was_stranger && self.conn.sessions.is_empty() {
-            return;
+            return Ok(());
         }
         self.deadline = Instant::now() + self.server.config.limits.idle_timeout;
-        if was_stranger {
-            self.stranger = None;
-            self.evicted = Box::pin(std::future::pending());
+        if let Some(stranger) = self.stranger.take() {
+            let sessions = self.conn.sessions.values();
+            if !stranger.logs_on(sessions.iter().find_map(|session| session.identity.user())) {
+                if let Some(peer) = self.conn.peer_addr {
+                    self.server.observe(peer.ip(), Admission::TooManyConnections);
+                }
+                return Err(End::TooMany);
+            }
             self.alarm.as_mut().reset(self.deadline);
         }
+        Ok(())
     }
 }
 
@@ -358,7 +367,7 @@ pub async fn reader_task(
     (live, socket): (Live, ReadHalf<TcpStream>),
     server: Arc<ServerState>,
     conn: Arc<Connection>,
-    stranger: Box<dyn StrangerAccount>,
+    stranger: Arc<dyn StrangerAccount>,
     tx: ResponseQueue,
 ) {
     if !stranger.holds(IDLE_BYTES) {
@@ -371,9 +380,8 @@ pub async fn reader_task(
             Ok(frame) => answer(frame, &overlap, (&server, &conn), &tx).await,
             Err(end) => Err(end),
         };
-        match done {
-            Ok(()) => frames.answered(),
-            Err(end) => return end.tell(),
+        if let Err(end) = done.and_then(|()| frames.answered()) {
+            return end.tell();
         }
     }
 }

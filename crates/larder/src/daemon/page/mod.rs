@@ -161,10 +161,10 @@ impl Guest for PageGuest {
         below(BASE) || (below(https_api::ROOT) && !has_share(https_api::ROOT.trim_start_matches('/')))
     }
 
-    fn knows(&self, head: &Parts) -> bool {
+    fn knows(&self, head: &Parts) -> Option<String> {
         match api_path(head.uri.path()) {
-            true => https_api::grant(&head.headers, &self.around.entitlements.now()).is_some(),
-            false => self.web.known(&head.headers, false).is_some(),
+            true => https_api::grant(&head.headers, &self.around.entitlements.now()).map(|grant| grant.user),
+            false => self.web.known(&head.headers, false).map(|known| known.user),
         }
     }
 
