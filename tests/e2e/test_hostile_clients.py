@@ -209,6 +209,71 @@ def test_an_sftp_client_that_asks_and_does_not_read(daemon, folder):
             ssh.stdin.close()
 
 
+def test_many_sftp_channels_that_ask_and_do_not_read(daemon, folder):
+    """A user's connections hold little together: those that hold most end."""
+    keeper = Client(daemon, folder)
+
+    def packet(kind, *fields):
+        body = bytes([kind]) + b"".join(struct.pack(">I", f) if isinstance(f, int) else struct.pack(">I", len(f)) + f for f in fields)
+        return struct.pack(">I", len(body)) + body
+
+    def whole(channel, count):
+        got = b""
+        while len(got) < count:
+            got += (more := os.read(channel.stdout.fileno(), count - len(got)))
+            assert more, "the channel ended"
+        return got
+
+    def answer(channel):
+        return whole(channel, struct.unpack(">I", whole(channel, 4))[0])
+
+    ssh = ["ssh", *keeper.options(), "-p", str(keeper.port)]
+    before, masters, channels = daemon.rss_bytes(), [], []
+    try:
+        for n in range(4):
+            path = folder / f"master{n}"
+            masters.append(subprocess.Popen([*ssh, "-M", "-S", path, "-N", "keeper@127.0.0.1"], env=keeper.env, stderr=subprocess.DEVNULL))
+            assert wait_for(path.exists, 20)
+            for _ in range(10):
+                channel = subprocess.Popen([*ssh, "-S", path, "-s", "keeper@127.0.0.1", "sftp"], env=keeper.env, stdin=subprocess.PIPE,
+                                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0)
+                channels.append(channel)
+                channel.stdin.write(packet(1, 3) + packet(3, 1, f"/{daemon.share}/long".encode(), 1, 0))
+                answer(channel)
+                handle = answer(channel)[9:]
+                # A write to a file that is open to read: it waits behind reads whose answers nobody takes.
+                reads = b"".join(packet(5, n, handle, 0, n % 16 * 262_144, 262_144) for n in range(200))
+                channel.todo = [memoryview(reads)] + [memoryview(packet(6, 9, handle, 0, 0, bytes(250_000)))] * 62
+                os.set_blocking(channel.stdin.fileno(), False)
+        most, end = 0, time.monotonic() + 20
+        while time.monotonic() < end and any(channel.todo for channel in channels):
+            for channel in channels:
+                try:
+                    while channel.todo:
+                        channel.todo[0] = channel.todo[0][os.write(channel.stdin.fileno(), channel.todo[0]):]
+                        if not channel.todo[0]:
+                            del channel.todo[0]
+                except BlockingIOError:
+                    pass
+                except BrokenPipeError:
+                    channel.todo = []
+            most = max(most, daemon.rss_bytes() - before)
+            time.sleep(0.01)
+        honest(daemon, folder)
+        most = max(most, daemon.rss_bytes() - before)
+        # 1.1 GiB, were each channel bounded by itself.
+        assert most < 640 << 20, f"{most >> 20} MiB"
+        assert any(master.poll() is not None for master in masters), "no connection ended"
+    finally:
+        for process in channels + masters:
+            process.kill()
+            process.wait()
+        for channel in channels:
+            channel.stdout.close()
+            with contextlib.suppress(BrokenPipeError):
+                channel.stdin.close()
+
+
 def test_garbage_and_half_handshakes(daemon, folder):
     hello = bytes.fromhex("160301 0200 010001fc 0303".replace(" ", "")) + os.urandom(32)
     junk = {

@@ -285,3 +285,49 @@ def test_a_folder_of_the_host_tells_each_change_once_whoever_makes_it(host, plac
         assert watcher.hear(len(wanted)) == wanted
         watcher.end()
     low.close()
+
+
+def test_watches_of_one_user_share_a_budget_and_hear_that_changes_were_lost(volume):
+    """Beyond 16 MiB a watch is told to list the folder again; nothing else is lost."""
+    folder, names = "budget", [f"{n:03}" + "x" * 237 for n in range(100)]
+    maker = SMBConnection("127.0.0.1", "127.0.0.1", sess_port=volume.smb_port, preferredDialect=smb2.SMB2_DIALECT_30, timeout=20)
+    maker.login(volume.user, volume.password)
+    maker.createDirectory(volume.share, folder)
+    low, share = maker.getSMBServer(), maker.connectTree(volume.share)
+
+    def make_file(name):
+        low.close(share, low.create(share, f"{folder}\\{name}", 0x0012_019F, 7, 0, smb2.FILE_OPEN_IF, 0))
+
+    # 400 watches that buffer 50 KB each are 20 MB.
+    connections = [Watcher(volume, volume.share, folder) for _ in range(4)]
+    watches = []
+    for one in connections:
+        watches.append((one, one.dir, one.asked))
+        for _ in range(99):
+            one.dir = one.low.create(one.share, folder, LIST, 7, 1, smb2.FILE_OPEN, 0)
+            one.ask()
+            watches.append((one, one.dir, one.asked))
+    before = volume.rss_bytes()
+    for name in ("first", *names):
+        make_file(name)
+    assert volume.rss_bytes() - before < 200 << 20
+
+    def ask(one, watched):
+        one.dir = watched
+        one.ask()
+        return one.asked
+
+    for one, _, asked in watches:
+        assert one.low.recvSMB(asked)["Status"] == 0
+    answers = [one.low.recvSMB(ask(one, watched)) for one, watched, _ in watches]
+    told = [answer["Status"] for answer in answers]
+    assert set(told) == {0, ENUM_DIR}, set(map(hex, told))
+    assert all(len(smb2.SMB2ChangeNotify_Response(a["Data"])["Buffer"]) > 49_000 for a in answers if a["Status"] == 0)
+    assert 300 < told.count(0) <= (16 << 20) // 49_200, told.count(0)
+    # All of them hear of what happens next.
+    asked = [(one, ask(one, watched)) for one, watched, _ in watches]
+    make_file("next")
+    assert all(one.low.recvSMB(asked)["Status"] == 0 for one, asked in asked)
+    for one in connections:
+        one.end()
+    maker.close()

@@ -103,6 +103,8 @@ pub struct Files {
     audit: Option<Arc<FileAudit>>,
     /// See [`Files::bounded`].
     bound_bytes: Option<u64>,
+    /// See [`Files::locking_for`].
+    locks_of: Option<u64>,
 }
 
 /// The state that all doors of one tree share.
@@ -147,6 +149,7 @@ impl Services {
             guard: None,
             audit: None,
             bound_bytes: None,
+            locks_of: None,
         }
     }
 }

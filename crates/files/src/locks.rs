@@ -10,6 +10,8 @@
 //!   locks. A wait that would close a ring of waiting owners is refused (POSIX: EDEADLK).
 //! - `locks.lost_by_silence`: a lock whose client has gone yields to the first lock of another door that it is in the way
 //!   of ([`crate::leases::Holder::loses_lock`]). While clients of a door take back what they had, other doors wait.
+//! - `locks.bounded_by_party`: a client whose door names it has at most [`LOCKS_OF_PARTY_MAX`] locks of all files, so that
+//!   others have some ([`Files::locking_for`]).
 //! - `locks.doors_end_owners`: a door ends its owners. This module cannot notice that a client has
 //!   left.
 
@@ -28,6 +30,8 @@ const SHARDS: usize = 32;
 const LOCKS_MAX: usize = 1 << 16;
 /// Of all files, some 64 MiB: a client may have thousands of files open.
 const LOCKS_OF_ALL_MAX: usize = 1 << 20;
+/// Of all files by one client (`locks.bounded_by_party`).
+const LOCKS_OF_PARTY_MAX: usize = LOCKS_OF_ALL_MAX / 4;
 /// Links of a chain of waiting owners that are followed.
 const CHAIN_MAX: usize = 64;
 
@@ -76,6 +80,8 @@ pub struct Held {
     pub exclusive: bool,
     /// The process that asked for it, where there is one.
     pub pid: u32,
+    /// The client that it counts against, in the numbers of its door.
+    party: Option<u64>,
     family: Family,
 }
 
@@ -86,7 +92,7 @@ pub enum LockError {
     Conflict(Held),
     /// Waiting would never end (`locks.retried_on_change`).
     Deadlock,
-    /// The file has as many locks as there may be.
+    /// The file, its client or all together have as many locks as there may be.
     TooMany,
     /// Clients of another door still take back the locks that they had before a restart.
     Reclaims,
@@ -102,6 +108,8 @@ pub(crate) struct Locks {
     shards: [Mutex<HashMap<Ino, File>>; SHARDS],
     /// Locks of all files.
     total: AtomicUsize,
+    /// Locks by door and client.
+    by_party: Mutex<HashMap<(u32, u64), usize>>,
     /// Each waiting owner, and the owner of the lock in its way.
     waiting: Mutex<HashMap<Owner, Owner>>,
 }
@@ -109,7 +117,7 @@ pub(crate) struct Locks {
 impl Default for Locks {
     fn default() -> Self {
         let shards = std::array::from_fn(|_| Mutex::default());
-        Self { shards, total: AtomicUsize::new(0), waiting: Mutex::default() }
+        Self { shards, total: AtomicUsize::new(0), by_party: Mutex::default(), waiting: Mutex::default() }
     }
 }
 
@@ -123,6 +131,24 @@ impl Locks {
         count >= LOCKS_MAX || self.total.load(Relaxed) >= LOCKS_OF_ALL_MAX
     }
 
+    /// Whether one more lock of this client is too many (`locks.bounded_by_party`).
+    fn is_party_full(&self, held: &Held) -> bool {
+        let count = |party| self.by_party.lock().get(&(held.owner.door, party)).copied().unwrap_or_default();
+        held.party.is_some_and(|party| count(party) >= LOCKS_OF_PARTY_MAX)
+    }
+
+    /// Of the locks of `owner` with a client there were `before` and are `after`.
+    fn counts_of(&self, owner: Owner, before: (usize, Option<u64>), after: (usize, Option<u64>)) {
+        let ((before, before_of), (after, after_of)) = (before, after);
+        let Some(party) = before_of.or(after_of).filter(|_| before != after) else { return };
+        let mut by_party = self.by_party.lock();
+        let count = by_party.entry((owner.door, party)).or_default();
+        *count = (*count + after).saturating_sub(before);
+        if *count == 0 {
+            by_party.remove(&(owner.door, party));
+        }
+    }
+
     /// A file had `before` locks and has `after`.
     fn counts(&self, before: usize, after: usize) {
         match after.checked_sub(before) {
@@ -131,13 +157,17 @@ impl Locks {
         };
     }
 
-    /// Takes locks of a file away; wakes those who wait if `change` says that there was something.
-    fn release(&self, ino: Ino, change: impl FnOnce(&mut Vec<Held>) -> bool) {
+    /// Takes locks of `owner` of a file away; wakes those who wait if `change` says that there was something.
+    fn release(&self, ino: Ino, owner: Option<Owner>, change: impl FnOnce(&mut Vec<Held>) -> bool) {
         let mut shard = self.shard(ino).lock();
         let Some(file) = shard.get_mut(&ino) else { return };
         let before = file.locks.len();
+        let of_owner = owner.map(|owner| (owner, of_party(&file.locks, owner)));
         let has_changed = change(&mut file.locks);
         self.counts(before, file.locks.len());
+        if let Some((owner, before)) = of_owner {
+            self.counts_of(owner, before, of_party(&file.locks, owner));
+        }
         if has_changed {
             file.changes.send_modify(|()| ());
         }
@@ -161,13 +191,15 @@ impl Locks {
             return Err(LockError::Conflict(held));
         }
         let before = locks.len();
-        if self.is_full(before) {
+        if self.is_full(before) || self.is_party_full(&wanted) {
             return Err(LockError::TooMany);
         }
+        let of_owner = of_party(locks, wanted.owner);
         let weakens = locks.iter().any(|held| held.is_posix_of(wanted.owner) && held.exclusive && !wanted.exclusive);
         cut(locks, wanted.owner, wanted.range);
         join(locks, wanted);
         self.counts(before, locks.len());
+        self.counts_of(wanted.owner, of_owner, of_party(locks, wanted.owner));
         if weakens {
             file.changes.send_modify(|()| ());
         }
@@ -177,10 +209,11 @@ impl Locks {
     /// Fails only if it would make two locks of one where there are as many as there may be.
     pub(crate) fn unlock_posix(&self, ino: Ino, owner: Owner, range: Range) -> Result<(), LockError> {
         let mut done = Ok(());
-        self.release(ino, |locks| {
+        self.release(ino, Some(owner), |locks| {
             let splits =
                 |held: &Held| held.is_posix_of(owner) && held.range.start < range.start && held.range.last > range.last;
-            if self.is_full(locks.len()) && locks.iter().any(splits) {
+            let is_full = |held: &Held| self.is_full(locks.len()) || self.is_party_full(held);
+            if locks.iter().any(|held| splits(held) && is_full(held)) {
                 done = Err(LockError::TooMany);
                 return false;
             }
@@ -196,7 +229,7 @@ impl Locks {
 
     /// A range of an SMB client (`locks.smb_decides_smb`): refused if a POSIX lock is in the way.
     pub(crate) fn lock_smb(&self, ino: Ino, owner: Owner, range: Range, exclusive: bool) -> Result<(), LockError> {
-        let wanted = Held { owner, range, exclusive, pid: 0, family: Family::Smb };
+        let wanted = Held { owner, range, exclusive, pid: 0, party: None, family: Family::Smb };
         let mut shard = self.shard(ino).lock();
         let locks = &mut shard.entry(ino).or_default().locks;
         if let Some(held) = conflict(locks, &wanted) {
@@ -219,7 +252,7 @@ impl Locks {
 
     /// Gives up one lock of exactly this range, the one taken last.
     pub(crate) fn unlock_smb(&self, ino: Ino, owner: Owner, range: Range, exclusive: bool) {
-        self.release(ino, |locks| {
+        self.release(ino, None, |locks| {
             let is_it = |held: &Held| {
                 held.family == Family::Smb && (held.owner, held.range, held.exclusive) == (owner, range, exclusive)
             };
@@ -233,7 +266,7 @@ impl Locks {
 
     /// Removes the locks of an owner that has ended (`locks.doors_end_owners`).
     pub(crate) fn end(&self, ino: Ino, owner: Owner) {
-        self.release(ino, |locks| {
+        self.release(ino, Some(owner), |locks| {
             let before = locks.len();
             locks.retain(|held| held.owner != owner);
             locks.len() < before
@@ -243,7 +276,7 @@ impl Locks {
     /// Removes the ranges of an open that has ended. The numbers of opens and those of owners of POSIX locks are different
     /// things, also of one door.
     pub(crate) fn end_ranges(&self, ino: Ino, open: Owner) {
-        self.release(ino, |locks| {
+        self.release(ino, None, |locks| {
             let before = locks.len();
             locks.retain(|held| held.owner != open || held.family != Family::Smb);
             locks.len() < before
@@ -260,7 +293,9 @@ impl Locks {
         for shard in &self.shards {
             shard.lock().retain(|_, file| {
                 let before = file.locks.len();
-                file.locks.retain(|held| held.owner.door != door);
+                for held in file.locks.extract_if(.., |held| held.owner.door == door) {
+                    self.counts_of(held.owner, (1, held.party), (0, None));
+                }
                 self.counts(before, file.locks.len());
                 if file.locks.len() < before {
                     file.changes.send_modify(|()| ());
@@ -272,7 +307,7 @@ impl Locks {
 
     /// Of what no longer waits and nobody holds, nothing stays behind.
     pub(crate) fn stop_waiting(&self, ino: Ino) {
-        self.release(ino, |_| false);
+        self.release(ino, None, |_| false);
     }
 
     /// `owner` waits for `holder` until the guard is dropped; refused if `holder` waits for `owner`
@@ -299,8 +334,25 @@ impl Locks {
     }
 }
 
+/// The locks of `owner` that count against a client, and that client: an owner has one.
+fn of_party(locks: &[Held], owner: Owner) -> (usize, Option<u64>) {
+    let mut counted = locks.iter().filter(|held| held.owner == owner && held.party.is_some()).peekable();
+    let party = counted.peek().and_then(|held| held.party);
+    (counted.count(), party)
+}
+
 /// POSIX locks of the door's owners; `id` tells them apart.
 impl Files {
+    /// Locks that are taken here count against a client of the door, by any number that stands for it
+    /// (`locks.bounded_by_party`). An owner is of one client.
+    pub fn locking_for(&self, client: u64) -> Files {
+        Files { locks_of: Some(client), ..self.clone() }
+    }
+
+    fn posix(&self, id: u64, range: Range, exclusive: bool, pid: u32) -> Held {
+        Held { party: self.locks_of, ..Held::posix(self.owner(id), range, exclusive, pid) }
+    }
+
     /// The lock that conflicts with this one (F_GETLK).
     pub fn test_lock(&self, ino: Ino, id: u64, range: Range, exclusive: bool) -> Option<Held> {
         let wanted = Held::posix(self.owner(id), range, exclusive, 0);
@@ -315,13 +367,13 @@ impl Files {
 
     /// Takes the place of the owner's locks in the range (F_SETLK). `pid` is told to those who ask what is in their way.
     pub fn lock(&self, ino: Ino, id: u64, range: Range, exclusive: bool, pid: u32) -> Result<(), LockError> {
-        let wanted = Held::posix(self.owner(id), range, exclusive, pid);
+        let wanted = self.posix(id, range, exclusive, pid);
         self.shared.lock_beside_others(self.door, ino, || self.shared.locks.lock_posix(ino, wanted))
     }
 
     /// As [`Files::lock`], for a client that takes back what it had before a restart, while others wait for that.
     pub fn reclaim_lock(&self, ino: Ino, id: u64, range: Range, exclusive: bool, pid: u32) -> Result<(), LockError> {
-        self.shared.locks.lock_posix(ino, Held::posix(self.owner(id), range, exclusive, pid))
+        self.shared.locks.lock_posix(ino, self.posix(id, range, exclusive, pid))
     }
 
     /// Before a lock of a door without opens: clients of other doors that decide about locks of the file by themselves
@@ -450,7 +502,7 @@ impl Drop for Waiting<'_> {
 impl Held {
     /// A lock with the rules of POSIX, for a test or a request.
     pub fn posix(owner: Owner, range: Range, exclusive: bool, pid: u32) -> Self {
-        Self { owner, range, exclusive, pid, family: Family::Posix }
+        Self { owner, range, exclusive, pid, party: None, family: Family::Posix }
     }
 
     fn is_posix_of(&self, owner: Owner) -> bool {
@@ -662,6 +714,31 @@ mod tests {
         locks.shard(FILE).lock().get_mut(&FILE).unwrap().locks[0] = whole;
         assert_eq!(locks.unlock_posix(FILE, owner(1), range(5, 5)), Err(LockError::TooMany), "one would become two");
         locks.unlock_posix(FILE, owner(1), whole.range).unwrap();
+    }
+
+    #[test]
+    fn a_client_has_only_so_many_locks_of_all_files() {
+        let (locks, other) = (Locks::default(), Ino(FILE.0 + 1));
+        let of = |client: u64, id: u64, at: u64| Held { party: Some(client), ..posix(id, at * 2, at * 2, false) };
+        let count = |client: u64| locks.by_party.lock().get(&(1, client)).copied().unwrap_or_default();
+        locks.lock_posix(FILE, of(9, 1, 0)).unwrap();
+        locks.lock_posix(FILE, of(9, 1, 2)).unwrap();
+        locks.lock_posix(FILE, Held { range: range(0, 9), ..of(9, 1, 0) }).unwrap();
+        assert_eq!(count(9), 1, "they became one");
+        locks.unlock_posix(FILE, owner(1), range(5, 5)).unwrap();
+        locks.lock_posix(other, of(9, 2, 0)).unwrap();
+        assert_eq!(count(9), 3);
+        locks.by_party.lock().insert((1, 9), LOCKS_OF_PARTY_MAX);
+        assert_eq!(locks.lock_posix(other, of(9, 2, 7)), Err(LockError::TooMany));
+        assert_eq!(locks.unlock_posix(FILE, owner(1), range(2, 2)), Err(LockError::TooMany), "one would become two");
+        locks.lock_posix(other, of(8, 3, 7)).unwrap();
+        locks.lock_posix(other, posix(4, 9, 9, false)).unwrap();
+        locks.end(other, owner(2));
+        locks.lock_posix(other, of(9, 2, 7)).unwrap();
+        locks.by_party.lock().insert((1, 9), 3);
+        locks.end_door(1);
+        assert!(locks.by_party.lock().is_empty());
+        assert_eq!(locks.total.load(Relaxed), 0);
     }
 
     #[test]

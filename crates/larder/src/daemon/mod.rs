@@ -164,8 +164,9 @@ impl Daemon {
         config: Config,
         overrides: Overrides,
     ) -> Result<Daemon, Failure> {
+        let memory = config.memory.map_or_else(machine::memory_default, |memory| memory.min(machine::memory_total()));
         let servers = {
-            let limits = (config.connections, config.strangers);
+            let limits = (config.connections, config.strangers, memory);
             Servers::bind(&config.listen, (&config.webdav, &config.page), limits, folder.path()).await?
         };
         let watch = std::sync::Arc::new(watch::Watch::open(folder.path())?);
@@ -174,7 +175,6 @@ impl Daemon {
         let secrets = Secrets::open(folder.path())?;
         let tokens = tokens::Tokens::open(folder.path(), &secrets)?;
         let record = box_record::BoxRecord::open(folder.path())?;
-        let memory = config.memory.map_or_else(machine::memory_default, |memory| memory.min(machine::memory_total()));
         larder_base::arena::configure(memory.0);
         let state =
             State { config, secrets, tokens, pool_faults: BTreeMap::new(), shares: Vec::new(), noted: Vec::new() };

@@ -85,6 +85,8 @@ struct Page {
 struct Doors {
     connections_max: usize,
     strangers: Arc<Budget>,
+    /// For the caches of all pools.
+    memory: ByteSize,
     /// Where passwords of SFTP and WebDAV are looked at.
     gate: Arc<Gate>,
 }
@@ -100,12 +102,13 @@ impl Servers {
     pub(crate) async fn bind(
         listen: &Listen,
         (webdav, page): (&WebdavConfig, &PageConfig),
-        (connections, strangers): (u32, ByteSize),
+        (connections, strangers, memory): (u32, ByteSize, ByteSize),
         folder: &Path,
     ) -> Result<Servers, Failure> {
         let doors = Doors {
             connections_max: connections as usize,
             strangers: Arc::new(Budget::new(usize::try_from(strangers.0).unwrap_or(usize::MAX / 2))),
+            memory,
             gate: Arc::default(),
         };
         let nfs = match listen.nfs {
@@ -434,6 +437,8 @@ async fn bind_sftp(addr: SocketAddr, doors: &Doors, folder: &Path) -> Result<Sft
     let config = SftpConfig {
         connections_max: doors.connections_max,
         strangers: Arc::clone(&doors.strangers),
+        // The caches have a quarter of the machine's memory, so this is a sixteenth of it.
+        unread_bytes_max: SftpConfig::unread_bytes(doors.memory.0 / 4),
         gate: Arc::clone(&doors.gate),
         ..SftpConfig::new(key)
     };

@@ -21,6 +21,7 @@ use super::flow::{Bad, Flow};
 use super::ops::Session;
 use super::packet::Frames;
 use super::shared::{Admitted, LoggedIn, Shared};
+use super::unread::{Entered, Hold};
 use crate::certificate;
 use crate::door::shown;
 use crate::handshake::Pace;
@@ -66,6 +67,8 @@ struct Open {
     window: usize,
     /// Once the subsystem was asked for.
     sftp: Option<(Frames, Arc<Flow>)>,
+    /// A packet that has not come whole.
+    partial: Option<Hold>,
 }
 
 pub struct Conn {
@@ -83,6 +86,8 @@ pub struct Conn {
     /// Since then.
     resident: Option<Resident>,
     place: Option<PartyPlace>,
+    /// Since then.
+    unread: Option<Entered>,
     /// Those of `channels`.
     flows: Arc<Mutex<Vec<Weak<Flow>>>>,
     /// Who was let in and is not yet told so.
@@ -110,6 +115,7 @@ impl Conn {
             user: None,
             resident: None,
             place: None,
+            unread: None,
             flows: Arc::default(),
             accepted: None,
             channels,
@@ -303,10 +309,19 @@ impl Handler for Conn {
             .came_in(address, Some(&user.name), || format!("SFTP: '{}' logged in from {address}{by}", user.name));
         self.shared.stats.logins.add(1);
         self.traffic.set_user(&user.name);
+        let unread = self.shared.unread.enter(&user.name, self.cut.clone());
         self.user = Some((user, logged_in));
         let flows = Arc::clone(&self.flows);
         let is_busy = move || flows.lock().iter().filter_map(Weak::upgrade).any(|flow| !flow.is_idle());
         self.resident = Some(self.shared.residents.enter(self.cut.clone(), Box::new(is_busy)));
+        let (account, cut) = (Arc::clone(unread.account()), self.cut.clone());
+        tokio::spawn(async move {
+            tokio::select! {
+                () = account.stalled() => cut.cancel(),
+                () = account.left() => {}
+            }
+        });
+        self.unread = Some(unread);
         self.stranger = None;
         self.known.cancel();
         Ok(())
@@ -324,20 +339,21 @@ impl Handler for Conn {
         }
         // All of the window is told only with its first change.
         let window = channel.writable_packet_size().await;
-        self.channels.insert(channel.id(), Open { window, sftp: None });
+        self.channels.insert(channel.id(), Open { window, sftp: None, partial: None });
         reply.accept().await;
         Ok(())
     }
 
     async fn subsystem_request(&mut self, channel: ChannelId, name: &str, ssh: &mut Ssh) -> Result<(), ConnError> {
-        let (Some((user, _)), Some(open)) = (&self.user, self.channels.get_mut(&channel)) else {
+        let (Some((user, _)), Some(unread), Some(open)) = (&self.user, &self.unread, self.channels.get_mut(&channel))
+        else {
             return Ok(ssh.channel_failure(channel)?);
         };
         if name != "sftp" || open.sftp.is_some() {
             return Ok(ssh.channel_failure(channel)?);
         }
         let session = Session::new(Arc::clone(&self.shared), Arc::clone(user), self.address, Arc::clone(&self.traffic));
-        let flow = Flow::new(session, channel, ssh.handle(), open.window);
+        let flow = Flow::new((session, Arc::clone(unread.account())), channel, ssh.handle(), open.window);
         {
             let mut flows = self.flows.lock();
             flows.retain(|flow| flow.strong_count() > 0);
@@ -388,13 +404,14 @@ impl Handler for Conn {
         if self.resident.as_ref().is_some_and(|resident| !resident.used().touch()) {
             return Err(ConnError::MakesRoom);
         }
-        let Some((frames, flow)) = self.channels.get_mut(&channel).and_then(|open| open.sftp.as_mut()) else {
-            return Ok(());
-        };
+        let (Some(unread), Some(open)) = (&self.unread, self.channels.get_mut(&channel)) else { return Ok(()) };
+        let Some((frames, flow)) = open.sftp.as_mut() else { return Ok(()) };
         let mut packets = Vec::new();
         while let Some(packet) = frames.next(&mut data).map_err(Bad::from)? {
             packets.push(packet);
         }
+        let partial = frames.partial();
+        open.partial = (partial > 0).then(|| unread.account().waits(partial));
         if !packets.is_empty() {
             let answers = flow.take(packets).await?;
             if !answers.is_empty() {

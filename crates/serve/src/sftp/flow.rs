@@ -7,15 +7,16 @@
 //! ```
 //!
 //! - `flow.bounded`: at most [`RUNNING_MAX`] requests of a session run, and what runs and what is
-//!   answered but not taken holds at most the connection's part of memory ([`Shared::bytes_for_connection`]).
+//!   answered but not taken, of all sessions of a connection, holds at most the connection's part of
+//!   memory ([`Shared::bytes_for_connection`]). One request of a session may always run.
 //! - `flow.slow_volume_slows_client`: while requests run that the bounds do not let pass, the next
 //!   packet of the connection is not read, so TCP slows the client down. They end without the
 //!   client's help.
 //! - `flow.answers_wait_apart`: a client that does not read its answers must still be heard, for its
-//!   window is what lets them leave. Its further requests wait as they came, at most [`WAITING_BYTES_MAX`];
-//!   a client that sends more is cut off.
+//!   window is what lets them leave. Its further requests wait as they came, at most [`WAITING_BYTES_MAX`] of a
+//!   connection; a client that sends more is cut off. All connections share a budget (`unread.one_budget`).
 //! - `flow.in_place_first`: a request is polled once where it was read. Most end there, and their
-//!   answers leave in one piece with the next.
+//!   answers leave in one piece with the next, at most [`IN_PLACE_BYTES_MAX`] whatever the client's window takes.
 //! - `flow.writes_answered_in_order`: writes to one handle are answered in the order in which they came,
 //!   although they overlap. scp (OpenSSH 9.2) takes the first answer that is out of order for the end of
 //!   the file and truncates it there. So these answers never leave in place: all go through the one
@@ -37,20 +38,24 @@ use tokio_util::sync::CancellationToken;
 use super::ops::Session;
 use super::order::{Order, Place};
 use super::packet::{self, Code, Garbage, HandleId, Request};
+use super::unread::{Account, Hold};
 
 /// Requests of a session that run at a time.
 pub const RUNNING_MAX: usize = 64;
 /// A request, its answer, and their places in tables hold at least this.
 const REQUEST_BYTES_MIN: usize = 1024;
-/// Requests that wait for a client to read its answers: those for 16 GiB in reads of 32 KiB.
-const WAITING_BYTES_MAX: usize = 16 << 20;
+/// Requests of a connection that wait for the client to read its answers: those for 10 GiB in reads of 32 KiB.
+const WAITING_BYTES_MAX: usize = 32 << 20;
+/// The places in memory of a request that waits.
+const WAITING_REQUEST_BYTES: usize = 72;
+/// Answers to the requests of one packet of SSH that leave with it. A packet has room for thousands of requests.
+const IN_PLACE_BYTES_MAX: usize = 1 << 20;
 /// Small answers leave in pieces of about this.
 const PIECE_BYTES: usize = 64 << 10;
 
 #[derive(Default)]
 struct State {
-    waiting: VecDeque<Bytes>,
-    waiting_bytes: usize,
+    waiting: VecDeque<(Bytes, Hold)>,
     running: usize,
     /// What runs, and answers that the channel has not taken.
     held_bytes: usize,
@@ -69,6 +74,14 @@ struct Answer {
     packet: Bytes,
     /// What its request holds.
     bytes: usize,
+    hold: Option<Hold>,
+}
+
+/// What leaves in one piece.
+struct Piece {
+    packets: Bytes,
+    bytes: usize,
+    holds: Vec<Hold>,
 }
 
 /// The writes of one handle under way, the oldest first.
@@ -105,19 +118,21 @@ impl State {
         }
     }
 
-    /// The next piece to send: its bytes, and what the requests of it held. `None`: nothing is to be sent.
-    fn piece(&mut self) -> Option<(Bytes, usize)> {
+    /// The next piece to send. `None`: nothing is to be sent.
+    fn piece(&mut self) -> Option<Piece> {
         let first = self.leaving.pop_front()?;
         let fits = |next: &Answer, len: usize| len + next.packet.len() <= PIECE_BYTES;
+        let (mut bytes, mut holds) = (first.bytes, Vec::from_iter(first.hold));
         if self.leaving.front().is_none_or(|next| !fits(next, first.packet.len())) {
-            return Some((first.packet, first.bytes));
+            return Some(Piece { packets: first.packet, bytes, holds });
         }
-        let (mut piece, mut bytes) = (BytesMut::from(&first.packet[..]), first.bytes);
-        while let Some(next) = self.leaving.pop_front_if(|next| fits(next, piece.len())) {
-            piece.extend_from_slice(&next.packet);
+        let mut packets = BytesMut::from(&first.packet[..]);
+        while let Some(next) = self.leaving.pop_front_if(|next| fits(next, packets.len())) {
+            packets.extend_from_slice(&next.packet);
             bytes += next.bytes;
+            holds.extend(next.hold);
         }
-        Some((piece.freeze(), bytes))
+        Some(Piece { packets: packets.freeze(), bytes, holds })
     }
 }
 
@@ -141,6 +156,7 @@ struct Started {
     id: u32,
     request: Result<Request, Garbage>,
     bytes: usize,
+    hold: Hold,
     place: Place,
     waits: Vec<CancellationToken>,
     turn: Option<Turn>,
@@ -148,6 +164,7 @@ struct Started {
 
 pub struct Flow {
     session: Arc<Session>,
+    account: Arc<Account>,
     channel: ChannelId,
     handle: Handle,
     order: Order,
@@ -159,17 +176,24 @@ pub struct Flow {
 type Running = Pin<Box<dyn Future<Output = Bytes> + Send>>;
 
 impl Flow {
-    pub fn new(session: Arc<Session>, channel: ChannelId, handle: Handle, window: usize) -> Arc<Self> {
+    pub fn new(
+        (session, account): (Arc<Session>, Arc<Account>),
+        channel: ChannelId,
+        handle: Handle,
+        window: usize,
+    ) -> Arc<Self> {
         let state = Mutex::new(State { window, ..State::default() });
-        Arc::new(Self { session, channel, handle, order: Order::default(), state, ended: Notify::new() })
+        Arc::new(Self { session, account, channel, handle, order: Order::default(), state, ended: Notify::new() })
     }
 
     /// Takes packets in. Returns the answers that are there at once, whole packets in one piece.
     pub async fn take(self: &Arc<Self>, packets: Vec<Bytes>) -> Result<Bytes, Bad> {
         {
-            let mut state = self.state.lock();
-            state.waiting_bytes += packets.iter().map(Bytes::len).sum::<usize>();
-            state.waiting.extend(packets);
+            let held = |packet: Bytes| {
+                let hold = self.account.waits(packet.len() + WAITING_REQUEST_BYTES);
+                (packet, hold)
+            };
+            self.state.lock().waiting.extend(packets.into_iter().map(held));
         }
         let mut answers = BytesMut::new();
         loop {
@@ -183,7 +207,7 @@ impl Flow {
                 }
                 // Nothing runs: answers have to leave first (`flow.answers_wait_apart`).
                 if state.running == 0 {
-                    if state.waiting_bytes > WAITING_BYTES_MAX {
+                    if self.account.waiting() > WAITING_BYTES_MAX {
                         return Err(Bad::DoesNotRead);
                     }
                     break;
@@ -196,6 +220,7 @@ impl Flow {
 
     /// The client takes so many bytes now.
     pub fn window(&self, bytes: usize) {
+        self.account.progress();
         self.state.lock().window = bytes;
     }
 
@@ -233,19 +258,18 @@ impl Flow {
     /// The next request, if the bounds let it pass (`flow.bounded`).
     fn next(&self) -> Result<Option<Started>, Bad> {
         let mut state = self.state.lock();
-        let Some(packet) = state.waiting.front() else { return Ok(None) };
+        let Some((packet, _)) = state.waiting.front() else { return Ok(None) };
         let (id, request) = packet::decode(packet.clone())?;
         let bytes = held(packet.len(), &request);
         let most = self.session.shared.bytes_for_connection();
-        let fits = state.held_bytes == 0 || state.held_bytes + bytes <= most;
+        let fits = state.held_bytes == 0 || self.account.held() + bytes <= most;
         if state.over || state.running >= RUNNING_MAX || !fits {
             return Ok(None);
         }
-        if let Some(packet) = state.waiting.pop_front() {
-            state.waiting_bytes -= packet.len();
-        }
+        state.waiting.pop_front();
         state.running += 1;
         state.held_bytes += bytes;
+        let hold = self.account.runs(bytes);
         // Under the lock: places are taken in the order of the packets.
         let footprint = request.as_ref().map(|request| self.session.footprint(request)).unwrap_or_default();
         let (place, waits) = self.order.enter(footprint);
@@ -253,12 +277,12 @@ impl Flow {
             Ok(Request::Write { handle, .. }) => Some(state.enter_write(*handle)),
             _ => None,
         };
-        Ok(Some(Started { id, request, bytes, place, waits, turn }))
+        Ok(Some(Started { id, request, bytes, hold, place, waits, turn }))
     }
 
     /// Runs a request in place if it ends at once and its answer may leave, else as a task (`flow.in_place_first`).
     fn run(self: &Arc<Self>, started: Started, answers: Option<&mut BytesMut>) {
-        let Started { id, request, bytes, place, waits, turn } = started;
+        let Started { id, request, bytes, hold, place, waits, turn } = started;
         let is_free = waits.is_empty();
         let session = Arc::clone(&self.session);
         let mut running: Running = Box::pin(async move {
@@ -276,7 +300,7 @@ impl Flow {
             && let Some(answers) = answers
             && let Poll::Ready(packet) = running.as_mut().poll(&mut Context::from_waker(Waker::noop()))
         {
-            return self.ended_in_place(turn, Answer { packet, bytes }, answers);
+            return self.ended_in_place(turn, Answer { packet, bytes, hold: Some(hold) }, answers);
         }
         let flow = Arc::clone(self);
         tokio::spawn(async move {
@@ -284,7 +308,7 @@ impl Flow {
             {
                 let mut state = flow.state.lock();
                 state.running -= 1;
-                state.leave(turn, Answer { packet, bytes });
+                state.leave(turn, Answer { packet, bytes, hold: Some(hold) });
             }
             flow.ended.notify_one();
             flow.send();
@@ -296,7 +320,8 @@ impl Flow {
         {
             let mut state = self.state.lock();
             state.running -= 1;
-            if turn.is_none() && answer.packet.len() <= state.window {
+            let is_small = answers.len() + answer.packet.len() <= IN_PLACE_BYTES_MAX;
+            if turn.is_none() && is_small && answer.packet.len() <= state.window {
                 state.window -= answer.packet.len();
                 state.held_bytes -= answer.bytes;
                 return answers.extend_from_slice(&answer.packet);
@@ -320,9 +345,9 @@ impl Flow {
 
     async fn send_all(self: Arc<Self>) {
         loop {
-            let Some((piece, bytes)) = self.next_piece() else { return };
-            let len = piece.len();
-            let sent = self.handle.data(self.channel, piece).await;
+            let Some(Piece { packets, bytes, holds }) = self.next_piece() else { return };
+            let len = packets.len();
+            let sent = self.handle.data(self.channel, self.account.piece(packets, holds)).await;
             {
                 let mut state = self.state.lock();
                 state.held_bytes -= bytes;
@@ -339,7 +364,7 @@ impl Flow {
         }
     }
 
-    fn next_piece(&self) -> Option<(Bytes, usize)> {
+    fn next_piece(&self) -> Option<Piece> {
         let mut state = self.state.lock();
         let piece = state.piece();
         state.is_sending = piece.is_some();
@@ -363,7 +388,11 @@ mod tests {
     use super::*;
 
     fn answer(text: &'static str) -> Answer {
-        Answer { packet: Bytes::from_static(text.as_bytes()), bytes: 1 }
+        Answer { packet: Bytes::from_static(text.as_bytes()), bytes: 1, hold: None }
+    }
+
+    fn piece(state: &mut State) -> Option<(Bytes, usize)> {
+        state.piece().map(|piece| (piece.packets, piece.bytes))
     }
 
     #[test]
@@ -371,16 +400,16 @@ mod tests {
         let mut state = State::default();
         let turns = [1, 1, 2, 1].map(|handle| state.enter_write(handle));
         state.leave(Some(turns[1]), answer("b"));
-        assert!(state.piece().is_none(), "the first is not done");
+        assert!(piece(&mut state).is_none(), "the first is not done");
         state.leave(Some(turns[2]), answer("other"));
         state.leave(None, answer("read"));
         state.leave(Some(turns[0]), answer("a"));
-        assert_eq!(state.piece(), Some((Bytes::from_static(b"otherreadab"), 4)));
+        assert_eq!(piece(&mut state), Some((Bytes::from_static(b"otherreadab"), 4)));
         state.leave(Some(turns[3]), answer("c"));
-        assert_eq!(state.piece(), Some((Bytes::from_static(b"c"), 1)));
-        assert!(state.piece().is_none() && state.writes.is_empty());
+        assert_eq!(piece(&mut state), Some((Bytes::from_static(b"c"), 1)));
+        assert!(piece(&mut state).is_none() && state.writes.is_empty());
         let again = state.enter_write(1);
         state.leave(Some(again), answer("d"));
-        assert_eq!(state.piece(), Some((Bytes::from_static(b"d"), 1)));
+        assert_eq!(piece(&mut state), Some((Bytes::from_static(b"d"), 1)));
     }
 }

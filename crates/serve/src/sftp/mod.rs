@@ -24,6 +24,7 @@ mod ops;
 mod order;
 mod packet;
 mod shared;
+mod unread;
 mod wire;
 
 use std::borrow::Cow;

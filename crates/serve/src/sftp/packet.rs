@@ -225,6 +225,11 @@ impl Frames {
         *data = rest;
         Ok((self.missing == 0).then(|| std::mem::take(&mut self.body).freeze()))
     }
+
+    /// Bytes of a packet that has not come whole.
+    pub fn partial(&self) -> usize {
+        self.body.len()
+    }
 }
 
 /// Reads fields off the front of a packet.

@@ -16,6 +16,7 @@ use super::config::SftpConfig;
 use super::handles::Handles;
 use super::list::People;
 use super::packet::Request;
+use super::unread::Unread;
 use crate::door::Door;
 use crate::login::{CaKey, Users};
 use crate::parties::Parties;
@@ -25,10 +26,8 @@ use crate::stats::{DoorStats, door_stats};
 use crate::strangers::Strangers;
 use crate::tree::{self, ShareState};
 
-/// What the requests of all connections may hold; each connection has its part of it.
-const TOTAL_BYTES_MAX: usize = 256 << 20;
 const CONNECTION_BYTES_MAX: usize = 8 << 20;
-const CONNECTION_BYTES_MIN: usize = 512 << 10;
+const CONNECTION_BYTES_MIN: usize = 64 << 10;
 
 /// Kinds of requests, as they are counted.
 #[derive(Clone, Copy)]
@@ -93,6 +92,8 @@ pub struct Shared {
     pub strangers: Arc<Strangers>,
     pub parties: Arc<Parties>,
     pub residents: Arc<Residents>,
+    /// What the requests of all connections hold; each connection has its part of it.
+    pub unread: Arc<Unread>,
     /// The time of the directory of shares.
     pub started: Timestamp,
     users: RwLock<Arc<Users>>,
@@ -131,6 +132,7 @@ impl Shared {
         Self {
             strangers: Arc::new(Strangers::new(Arc::clone(&config.strangers))),
             parties: Arc::new(Parties::new(config.connections_max)),
+            unread: Arc::new(Unread::new(config.unread_bytes_max)),
             config,
             stats: stats(),
             door: Door::default(),
@@ -253,7 +255,7 @@ impl Shared {
     /// What the requests of one connection may hold now, in bytes.
     pub fn bytes_for_connection(&self) -> usize {
         let connections = self.stats.connections_open.load(Relaxed).max(1);
-        (TOTAL_BYTES_MAX / connections).clamp(CONNECTION_BYTES_MIN, CONNECTION_BYTES_MAX)
+        (self.unread.answer_bytes_max() / connections).clamp(CONNECTION_BYTES_MIN, CONNECTION_BYTES_MAX)
     }
 
     /// A refusal in the log. Returns how long the answer should wait.

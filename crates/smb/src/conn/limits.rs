@@ -18,6 +18,22 @@ pub const MAX_OPENS_PER_HOLDER: usize = 65_536;
 /// STATUS_INSUFFICIENT_RESOURCES.
 pub const MAX_OPENS: usize = 262_144;
 
+/// Byte-range locks that one user may hold, on all connections, and guests of one network together. A
+/// LOCK past it fails with STATUS_INSUFFICIENT_RESOURCES.
+pub const MAX_LOCKS_PER_HOLDER: usize = 65_536;
+
+/// Byte-range locks that all clients may hold: half of those that a volume has for all doors. A LOCK
+/// past it fails with STATUS_INSUFFICIENT_RESOURCES.
+pub const MAX_LOCKS: usize = 524_288;
+
+/// Bytes that the watches of one user buffer, on all connections, and those of guests of one network
+/// together: full buffers of 256 watches. Past it a watch drops what it holds and answers
+/// STATUS_NOTIFY_ENUM_DIR next.
+pub const MAX_NOTICE_BYTES_PER_HOLDER: usize = 16 << 20;
+
+/// Bytes that the watches of all clients buffer. Past it, as past the limit of a user.
+pub const MAX_NOTICE_BYTES: usize = 64 << 20;
+
 /// Opens of one file by one user, or by guests of one network. Some work grows with the opens of a
 /// file (a break of a lease, a rename of a folder above). A CREATE past it fails with
 /// STATUS_INSUFFICIENT_RESOURCES.

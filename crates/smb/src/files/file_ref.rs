@@ -22,6 +22,7 @@ use super::lease::{
 };
 use super::leases::{BreakWait, GrantGuard, LeaseRef, LeaseTable, Notices};
 use super::pending_delete::PendingDelete;
+use super::slots::LockSlot;
 use super::table::{FileNode, FileState, RangeLock};
 
 /// Source of [`FileLease::serial`].
@@ -537,7 +538,13 @@ impl FileRef {
     /// STATUS_INSUFFICIENT_RESOURCES when the open already holds `limit`
     /// locks, and STATUS_LOCK_NOT_GRANTED when it conflicts with a lock
     /// already held.
-    pub(crate) fn lock_range(&self, offset: u64, length: u64, exclusive: bool, limit: usize) -> Result<(), u32> {
+    pub(crate) fn lock_range(
+        &self,
+        (offset, length): (u64, u64),
+        exclusive: bool,
+        limit: usize,
+        slot: Option<LockSlot>,
+    ) -> Result<(), u32> {
         if length != 0 && offset.checked_add(length - 1).is_none() {
             return Err(ntstatus::STATUS_INVALID_LOCK_RANGE);
         }
@@ -558,7 +565,7 @@ impl FileRef {
         let caching_writes = state.leases.iter().any(|l| Some(l.id) != exempt && l.state.contains(LeaseState::W));
         let notices = state.break_for(Trigger::Write, exempt).0;
         if !caching_writes {
-            state.locks.push(RangeLock { owner: self.id, offset, length, exclusive });
+            state.locks.push(RangeLock { owner: self.id, offset, length, exclusive, _slot: slot });
             self.node.count_ranges(&state);
         }
         drop(state);
@@ -864,11 +871,11 @@ mod tests {
     fn a_dropped_open_leaves_the_table() {
         let s = share();
         let a = open(&s, "f", FILE_READ_DATA | FILE_WRITE_DATA, 0).unwrap();
-        a.lock_range(0, 10, true, CAP).unwrap();
+        a.lock_range((0, 10), true, CAP, None).unwrap();
         drop(a);
         assert!(s.files.files().is_empty());
         let b = open(&s, "f", FILE_READ_DATA, ALL).unwrap();
-        b.lock_range(0, 10, true, CAP).unwrap();
+        b.lock_range((0, 10), true, CAP, None).unwrap();
     }
 
     #[tokio::test]
@@ -895,17 +902,17 @@ mod tests {
         let s = share();
         let a = open(&s, "f", FILE_READ_DATA | FILE_WRITE_DATA, ALL).unwrap();
         let b = open(&s, "f", FILE_READ_DATA | FILE_WRITE_DATA, ALL).unwrap();
-        a.lock_range(0, 50, true, CAP).unwrap();
-        assert_eq!(b.lock_range(10, 5, true, CAP), Err(ntstatus::STATUS_LOCK_NOT_GRANTED));
-        assert_eq!(b.lock_range(49, 1, false, CAP), Err(ntstatus::STATUS_LOCK_NOT_GRANTED));
-        assert_eq!(a.lock_range(0, 50, true, CAP), Err(ntstatus::STATUS_LOCK_NOT_GRANTED));
+        a.lock_range((0, 50), true, CAP, None).unwrap();
+        assert_eq!(b.lock_range((10, 5), true, CAP, None), Err(ntstatus::STATUS_LOCK_NOT_GRANTED));
+        assert_eq!(b.lock_range((49, 1), false, CAP, None), Err(ntstatus::STATUS_LOCK_NOT_GRANTED));
+        assert_eq!(a.lock_range((0, 50), true, CAP, None), Err(ntstatus::STATUS_LOCK_NOT_GRANTED));
         // The owner reads and writes its own exclusive range.
         assert_eq!(a.check_io(0, 10, true), Ok(()));
         assert_eq!(b.check_io(0, 10, false), Err(ntstatus::STATUS_FILE_LOCK_CONFLICT));
         assert_eq!(b.check_io(50, 10, true), Ok(()));
 
-        b.lock_range(100, 10, false, CAP).unwrap();
-        a.lock_range(105, 10, false, CAP).unwrap();
+        b.lock_range((100, 10), false, CAP, None).unwrap();
+        a.lock_range((105, 10), false, CAP, None).unwrap();
         assert_eq!(a.check_io(100, 1, false), Ok(()));
         // A shared lock blocks writes from every open, its owner included.
         assert_eq!(b.check_io(100, 1, true), Err(ntstatus::STATUS_FILE_LOCK_CONFLICT));
@@ -915,12 +922,12 @@ mod tests {
         a.unlock_range(0, 50).unwrap();
         assert_eq!(b.check_io(0, 10, false), Ok(()));
 
-        assert_eq!(a.lock_range(u64::MAX, 2, true, CAP), Err(ntstatus::STATUS_INVALID_LOCK_RANGE));
-        a.lock_range(u64::MAX, 1, true, CAP).unwrap();
+        assert_eq!(a.lock_range((u64::MAX, 2), true, CAP, None), Err(ntstatus::STATUS_INVALID_LOCK_RANGE));
+        a.lock_range((u64::MAX, 1), true, CAP, None).unwrap();
         // Closing an open drops its locks.
         assert!(a.release(false).is_none());
-        b.lock_range(105, 10, true, CAP).unwrap_err();
-        b.lock_range(0, 100, true, CAP).unwrap();
+        b.lock_range((105, 10), true, CAP, None).unwrap_err();
+        b.lock_range((0, 100), true, CAP, None).unwrap();
     }
 
     #[test]
@@ -928,8 +935,8 @@ mod tests {
         let s = share();
         let a = open(&s, "f", FILE_WRITE_DATA, ALL).unwrap();
         let b = open(&s, "f", FILE_WRITE_DATA, ALL).unwrap();
-        a.lock_range(0, 10, true, CAP).unwrap();
-        a.lock_range(10, 10, true, CAP).unwrap();
+        a.lock_range((0, 10), true, CAP, None).unwrap();
+        a.lock_range((10, 10), true, CAP, None).unwrap();
         let changes = b.changes();
         assert!(!changes.has_changed().unwrap());
         a.unlock_range(0, 10).unwrap();
@@ -944,13 +951,13 @@ mod tests {
         let s = share();
         let a = open(&s, "f", FILE_WRITE_DATA, ALL).unwrap();
         let b = open(&s, "f", FILE_WRITE_DATA, ALL).unwrap();
-        a.lock_range(0, 10, true, 2).unwrap();
-        a.lock_range(10, 10, true, 2).unwrap();
-        assert_eq!(a.lock_range(20, 10, true, 2), Err(ntstatus::STATUS_INSUFFICIENT_RESOURCES));
+        a.lock_range((0, 10), true, 2, None).unwrap();
+        a.lock_range((10, 10), true, 2, None).unwrap();
+        assert_eq!(a.lock_range((20, 10), true, 2, None), Err(ntstatus::STATUS_INSUFFICIENT_RESOURCES));
         // The limit counts this open's locks only.
-        b.lock_range(20, 10, true, 2).unwrap();
+        b.lock_range((20, 10), true, 2, None).unwrap();
         a.unlock_range(0, 10).unwrap();
-        a.lock_range(30, 10, true, 2).unwrap();
+        a.lock_range((30, 10), true, 2, None).unwrap();
     }
 
     #[test]
@@ -958,10 +965,10 @@ mod tests {
         let s = share();
         let a = open(&s, "f", FILE_WRITE_DATA, ALL).unwrap();
         let b = open(&s, "f", FILE_WRITE_DATA, ALL).unwrap();
-        a.lock_range(0, 0, true, CAP).unwrap();
-        b.lock_range(0, 0, true, CAP).unwrap();
+        a.lock_range((0, 0), true, CAP, None).unwrap();
+        b.lock_range((0, 0), true, CAP, None).unwrap();
         assert_eq!(b.check_io(0, 10, true), Ok(()));
-        a.lock_range(10, 0, true, CAP).unwrap();
+        a.lock_range((10, 0), true, CAP, None).unwrap();
         assert_eq!(b.check_io(10, 0, true), Ok(()));
         assert_eq!(b.check_io(5, 10, true), Err(ntstatus::STATUS_FILE_LOCK_CONFLICT));
     }

@@ -934,12 +934,12 @@ mod tests {
         assert!(!read.try_detach(), "no handle caching");
 
         let locked = lease_state(&table, &s, 3, "c", &holder, 3, 3);
-        locked.lock_range(0, 10, true, 8).unwrap();
+        locked.lock_range((0, 10), true, 8, None).unwrap();
         locked.mark_durable(&durable, 3);
         assert!(!locked.try_detach(), "locks without write caching");
 
         let writing = lease_state(&table, &s, 4, "d", &holder, 4, 7);
-        writing.lock_range(0, 10, true, 8).unwrap();
+        writing.lock_range((0, 10), true, 8, None).unwrap();
         writing.mark_durable(&durable, 4);
         assert!(writing.try_detach(), "locks under write caching");
         assert!(!writing.try_detach(), "kept once");

@@ -26,12 +26,12 @@ pub(crate) use leases::LEASE_BREAK_TIMEOUT;
 pub(crate) use leases::{AfterSend, BreakWait, GrantGuard, LeaseRef, LeaseTable, MAX_BREAK_WAIT, Notices};
 pub(crate) use replays::{Begun, Place, Replays};
 pub(crate) use sequences::{ChannelSequence, LockSequences, UnderWay};
-pub(crate) use slots::{OpenBudget, OpenSlot};
+pub(crate) use slots::{OpenBudget, OpenSlot, Party};
 pub(crate) use table::FileTable;
 pub(crate) use table::bytes_of;
 pub use table::{OpenFiles, OutsideAccess};
 #[cfg(test)]
 pub(crate) use watch::MAX_WATCHES_PER_CONNECTION;
-pub(crate) use watch::{Answer, CONTENT_CHANGED, NotifyBudget, Watch};
+pub(crate) use watch::{Answer, CONTENT_CHANGED, NotifyAccount, NotifyBudget, Watch};
 pub(crate) use watch_table::WatchReg;
 pub use watch_table::{Above, Notice, NoticeKind, Observed, Watches};

@@ -1,4 +1,5 @@
-//! The opens that count against the limits of a connection, of a user or guest, and of all.
+//! The opens, their byte-range locks and what their watches buffer: they count against the limits of a connection, of a
+//! user or guest, and of all.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -7,12 +8,46 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::admission::network;
-use crate::conn::limits::{MAX_OPENS, MAX_OPENS_PER_HOLDER};
+use crate::conn::limits::{
+    MAX_LOCKS, MAX_LOCKS_PER_HOLDER, MAX_NOTICE_BYTES, MAX_NOTICE_BYTES_PER_HOLDER, MAX_OPENS, MAX_OPENS_PER_HOLDER,
+};
 
 /// Counts one open against its connection's limit, and against those of an [`OpenBudget`], until dropped.
 pub(crate) struct OpenSlot {
     of_connection: Arc<AtomicUsize>,
-    of_holder: Option<(Arc<OpenBudget>, u64)>,
+    of_holder: Option<Party>,
+}
+
+/// The user whose an open is, or the guests of one network, within a budget of all of them.
+#[derive(Clone)]
+pub(crate) struct Party {
+    budget: Arc<OpenBudget>,
+    holder: u64,
+}
+
+impl Party {
+    /// A watch buffers so many more bytes. `false`: the user, or all together, have as many as they may.
+    pub(super) fn buffers(&self, bytes: usize) -> bool {
+        self.budget.notices.take(self.holder, bytes)
+    }
+
+    pub(super) fn unbuffers(&self, bytes: usize) {
+        self.budget.notices.give_back(self.holder, bytes);
+    }
+
+    /// A place for one more byte-range lock. `None`: the user, or all together, have as many as they may.
+    pub(crate) fn lock_slot(&self) -> Option<LockSlot> {
+        self.budget.locks.take(self.holder, 1).then(|| LockSlot(self.clone()))
+    }
+}
+
+/// Counts one byte-range lock until dropped.
+pub(crate) struct LockSlot(Party);
+
+impl Drop for LockSlot {
+    fn drop(&mut self) {
+        self.0.budget.locks.give_back(self.0.holder, 1);
+    }
 }
 
 impl OpenSlot {
@@ -26,29 +61,42 @@ impl OpenSlot {
 
     /// The slot counts against `budget` as well, or is given up when that is used up.
     pub(crate) fn within(mut self, budget: &Arc<OpenBudget>, holder: u64) -> Option<Self> {
-        budget.take(holder).then(|| {
-            self.of_holder = Some((Arc::clone(budget), holder));
+        budget.opens.take(holder, 1).then(|| {
+            self.of_holder = Some(Party { budget: Arc::clone(budget), holder });
             self
         })
+    }
+
+    /// Whose the open is, if that counts.
+    pub(crate) fn party(&self) -> Option<&Party> {
+        self.of_holder.as_ref()
     }
 }
 
 impl Drop for OpenSlot {
     fn drop(&mut self) {
         self.of_connection.fetch_sub(1, Ordering::AcqRel);
-        if let Some((budget, holder)) = self.of_holder.take() {
-            budget.give_back(holder);
+        if let Some(Party { budget, holder }) = self.of_holder.take() {
+            budget.opens.give_back(holder, 1);
         }
     }
 }
 
-/// The opens of all connections together, counted by user or guest: connections are cheap, and each
-/// open costs some 2 KiB.
+/// The opens of all connections together, their byte-range locks, and the bytes that their watches buffer, counted by user
+/// or guest: connections are cheap, each open costs some 2 KiB, and its watch up to 64 KiB. Locks are also bounded on the
+/// volume, for all doors.
 pub(crate) struct OpenBudget {
+    opens: Tally,
+    locks: Tally,
+    notices: Tally,
+    hasher: RandomState,
+}
+
+/// What is taken of something that all have together.
+struct Tally {
     per_holder: usize,
     of_all: usize,
     taken: Mutex<Taken>,
-    hasher: RandomState,
 }
 
 #[derive(Default)]
@@ -59,13 +107,16 @@ struct Taken {
 
 impl Default for OpenBudget {
     fn default() -> Self {
-        Self::new(MAX_OPENS_PER_HOLDER, MAX_OPENS)
+        let opens = (MAX_OPENS_PER_HOLDER, MAX_OPENS);
+        Self::new(opens, (MAX_LOCKS_PER_HOLDER, MAX_LOCKS), (MAX_NOTICE_BYTES_PER_HOLDER, MAX_NOTICE_BYTES))
     }
 }
 
 impl OpenBudget {
-    pub(crate) fn new(per_holder: usize, of_all: usize) -> Self {
-        Self { per_holder, of_all, taken: Mutex::default(), hasher: RandomState::new() }
+    /// Of opens, locks and bytes that watches buffer: how many a user or guest may have, and how many all.
+    pub(crate) fn new(opens: (usize, usize), locks: (usize, usize), notices: (usize, usize)) -> Self {
+        let tally = |(per_holder, of_all)| Tally { per_holder, of_all, taken: Mutex::default() };
+        Self { opens: tally(opens), locks: tally(locks), notices: tally(notices), hasher: RandomState::new() }
     }
 
     /// The number that stands for a user, by whatever address, or for the guests of one network.
@@ -76,25 +127,34 @@ impl OpenBudget {
         }
     }
 
+    /// Bytes that the watches of all buffer now.
+    #[cfg(test)]
+    pub(crate) fn notice_bytes(&self) -> usize {
+        self.notices.taken().all
+    }
+}
+
+impl Tally {
     fn taken(&self) -> std::sync::MutexGuard<'_, Taken> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self, holder: u64) -> bool {
+    fn take(&self, holder: u64, count: usize) -> bool {
         let mut taken = self.taken();
-        if taken.all >= self.of_all || taken.by_holder.get(&holder).is_some_and(|count| *count >= self.per_holder) {
-            return false;
+        let of_holder = taken.by_holder.get(&holder).copied().unwrap_or_default() + count;
+        if count == 0 || taken.all + count > self.of_all || of_holder > self.per_holder {
+            return count == 0;
         }
-        taken.all += 1;
-        *taken.by_holder.entry(holder).or_default() += 1;
+        taken.all += count;
+        taken.by_holder.insert(holder, of_holder);
         true
     }
 
-    fn give_back(&self, holder: u64) {
+    fn give_back(&self, holder: u64, given: usize) {
         let mut taken = self.taken();
-        taken.all -= 1;
+        taken.all -= given;
         if let Some(count) = taken.by_holder.get_mut(&holder) {
-            *count -= 1;
+            *count -= given;
             if *count == 0 {
                 taken.by_holder.remove(&holder);
             }
@@ -107,8 +167,27 @@ mod tests {
     use super::*;
 
     #[test]
+    fn locks_are_bounded_by_user_and_in_all() {
+        let budget = Arc::new(OpenBudget::new((9, 9), (2, 3), (0, 0)));
+        let [bob, alice] = ["bob", "alice"].map(|user| {
+            let slot = OpenSlot::acquire(&Arc::default(), 1).expect("a slot");
+            slot.within(&budget, budget.holder(Some(user), None)).expect("an open")
+        });
+        let lock = |open: &OpenSlot| open.party().and_then(Party::lock_slot);
+        let bobs = [lock(&bob), lock(&bob)].map(Option::unwrap);
+        assert!(lock(&bob).is_none(), "a user");
+        let alices = lock(&alice).unwrap();
+        assert!(lock(&alice).is_none(), "all together");
+        // A lock may outlast the place of its open: a durable one.
+        drop((bob, bobs));
+        assert!(lock(&alice).is_some());
+        drop((alice, alices));
+        assert!(budget.locks.taken().by_holder.is_empty() && budget.locks.taken().all == 0);
+    }
+
+    #[test]
     fn opens_are_bounded_by_user_by_network_of_guests_and_in_all() {
-        let budget = Arc::new(OpenBudget::new(2, 5));
+        let budget = Arc::new(OpenBudget::new((2, 5), (0, 0), (0, 0)));
         let by = |user: Option<&str>, address: &str| {
             // A connection for each open.
             let slot = OpenSlot::acquire(&Arc::default(), 1).expect("a slot");
@@ -122,8 +201,8 @@ mod tests {
         assert!(by(Some("alice"), "10.0.0.4").is_none(), "all together");
         drop(bob);
         let alice = by(Some("alice"), "10.0.0.4").unwrap();
-        assert_eq!(budget.taken().by_holder.len(), 3);
+        assert_eq!(budget.opens.taken().by_holder.len(), 3);
         drop((guests, other, alice));
-        assert!(budget.taken().by_holder.is_empty() && budget.taken().all == 0);
+        assert!(budget.opens.taken().by_holder.is_empty() && budget.opens.taken().all == 0);
     }
 }

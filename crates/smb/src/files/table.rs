@@ -18,6 +18,7 @@ use super::directories::LeasedDirectories;
 use super::entries::{DurableMark, FILE_SHARE_DELETE, OpenEntries, OpenEntry, SHARED_ACCESS, Sharing};
 use super::lease::{Breaking, FileLease, LeaseId, LeaseState, Notification, Trigger, break_to, needs_ack, next_step};
 use super::leases::{AckWait, BreakWait, Notices, break_notification};
+use super::slots::LockSlot;
 
 /// Source of [`Breaking::seq`].
 static NEXT_BREAK_SEQ: AtomicU64 = AtomicU64::new(1);
@@ -117,12 +118,13 @@ pub(super) struct FileState {
     pub(super) changed: tokio::sync::watch::Sender<u64>,
 }
 
-#[derive(Debug, Clone, Copy)]
 pub(super) struct RangeLock {
     pub(super) owner: u64,
     pub(super) offset: u64,
     pub(super) length: u64,
     pub(super) exclusive: bool,
+    /// Counts the lock against the limit of its user or guest.
+    pub(super) _slot: Option<LockSlot>,
 }
 
 pub(super) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::slots::Party;
 use crate::proto::messages::change_notify::{
     FILE_NOTIFY_CHANGE_ATTRIBUTES, FILE_NOTIFY_CHANGE_LAST_WRITE, FILE_NOTIFY_CHANGE_SIZE, entries_len, push_entry,
 };
@@ -81,6 +82,43 @@ impl NotifyBudget {
     }
 }
 
+/// Whose buffers those of a watch are: its connection's, and the user's or guest's whose open it is.
+#[derive(Clone)]
+pub(crate) struct NotifyAccount {
+    connection: Arc<NotifyBudget>,
+    party: Option<Party>,
+}
+
+impl NotifyAccount {
+    pub(crate) fn new(connection: &Arc<NotifyBudget>, party: Option<&Party>) -> Self {
+        Self { connection: Arc::clone(connection), party: party.cloned() }
+    }
+
+    fn charge(&self, bytes: usize) -> bool {
+        if !self.connection.charge(bytes) {
+            return false;
+        }
+        let fits = self.party.as_ref().is_none_or(|party| party.buffers(bytes));
+        if !fits {
+            self.connection.refund(bytes);
+        }
+        fits
+    }
+
+    fn refund(&self, bytes: usize) {
+        self.connection.refund(bytes);
+        if let Some(party) = &self.party {
+            party.unbuffers(bytes);
+        }
+    }
+}
+
+impl From<&Arc<NotifyBudget>> for NotifyAccount {
+    fn from(connection: &Arc<NotifyBudget>) -> Self {
+        Self::new(connection, None)
+    }
+}
+
 /// Entries for one watch: each change's action and its name relative to
 /// the watched directory.
 pub(super) type Batch = Vec<(u32, Vec<u16>)>;
@@ -103,8 +141,8 @@ pub(crate) struct Watch {
     pub(super) state: Mutex<WatchState>,
     /// Counts changes to `state` a waiting request may act on.
     pub(super) changed: tokio::sync::watch::Sender<u64>,
-    /// The connection whose open armed the watch.
-    pub(super) budget: Arc<NotifyBudget>,
+    /// Of the open that armed the watch.
+    pub(super) budget: NotifyAccount,
 }
 
 pub(super) struct WatchState {
@@ -129,8 +167,15 @@ impl Watch {
     /// A watch of `dir` with the first request's `filter`, `tree` flag and
     /// OutputBufferLength `len`, counted against `budget`. `None` when the
     /// connection already holds [`MAX_WATCHES_PER_CONNECTION`].
-    pub(super) fn new(dir: u64, filter: u32, tree: bool, len: u32, budget: &Arc<NotifyBudget>) -> Option<Arc<Self>> {
-        if !budget.take_watch() {
+    pub(super) fn new(
+        dir: u64,
+        filter: u32,
+        tree: bool,
+        len: u32,
+        budget: impl Into<NotifyAccount>,
+    ) -> Option<Arc<Self>> {
+        let budget = budget.into();
+        if !budget.connection.take_watch() {
             return None;
         }
         Some(Arc::new(Self {
@@ -149,7 +194,7 @@ impl Watch {
                 next_ticket: 0,
             }),
             changed: tokio::sync::watch::Sender::new(0),
-            budget: Arc::clone(budget),
+            budget,
         }))
     }
 
@@ -217,13 +262,15 @@ impl Watch {
             return None;
         } else {
             let carried = entries_len(&state.entries, state.last);
+            // Not its capacity either: no budget counts that.
+            let mut entries = std::mem::take(&mut state.entries);
+            self.budget.refund(entries.len());
             let answer = if carried > ticket.len.min(self.limit) as usize || (state.nested && !ticket.tree) {
                 Answer::EnumDir
             } else {
-                Answer::Changes(state.entries[..carried].to_vec())
+                entries.truncate(carried);
+                Answer::Changes(entries)
             };
-            self.budget.refund(state.entries.len());
-            state.entries.clear();
             state.last = None;
             state.nested = false;
             answer
@@ -236,7 +283,7 @@ impl Watch {
 
     /// Buffers `entries` (action, name relative to the watched directory),
     /// the changes of one report, all or none of them. When they do not fit
-    /// the watch's limit or the connection's budget, everything buffered is
+    /// the watch's limit or the budgets, everything buffered is
     /// dropped and the next answer is STATUS_NOTIFY_ENUM_DIR. An ended
     /// watch takes nothing.
     pub(super) fn push(&self, entries: &[(u32, Vec<u16>)]) {
@@ -278,7 +325,7 @@ impl Watch {
         self.budget.refund(state.entries.len());
         state.entries = Vec::new();
         state.last = None;
-        self.budget.watches.fetch_sub(1, Ordering::AcqRel);
+        self.budget.connection.watches.fetch_sub(1, Ordering::AcqRel);
         drop(state);
         self.bump();
     }

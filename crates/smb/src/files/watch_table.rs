@@ -17,7 +17,7 @@ use crate::proto::messages::change_notify::{
     FILE_ACTION_RENAMED_OLD_NAME, FILE_NOTIFY_CHANGE_DIR_NAME, FILE_NOTIFY_CHANGE_FILE_NAME,
 };
 
-use super::watch::{Answer, Batch, MAX_NOTIFY_BUFFER, NotifyBudget, Watch, lock};
+use super::watch::{Answer, Batch, MAX_NOTIFY_BUFFER, NotifyAccount, NotifyBudget, Watch, lock};
 
 /// A change of an entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -211,7 +211,8 @@ pub struct Observed(WatchReg);
 impl Watches {
     /// Watches `dir`, and with `tree` all below it.
     pub fn observe(&self, watching: Watching, dir: u64, tree: bool) -> Option<Observed> {
-        WatchReg::arm(self, watching, dir, u32::MAX, tree, MAX_NOTIFY_BUFFER, &Arc::default()).map(Observed)
+        WatchReg::arm(self, watching, dir, u32::MAX, tree, MAX_NOTIFY_BUFFER, &Arc::<NotifyBudget>::default())
+            .map(Observed)
     }
 }
 
@@ -266,7 +267,7 @@ impl WatchReg {
         filter: u32,
         tree: bool,
         len: u32,
-        budget: &Arc<NotifyBudget>,
+        budget: impl Into<NotifyAccount>,
     ) -> Option<Self> {
         let watch = Watch::new(dir, filter, tree, len, budget)?;
         watches.insert(&watch);
@@ -304,6 +305,7 @@ impl Drop for WatchReg {
 mod tests {
     use super::*;
     use crate::files::watch::{MAX_NOTIFY_BYTES, MAX_WATCHES_PER_CONNECTION};
+    use crate::files::{OpenBudget, OpenSlot};
 
     const NAMES: u32 = FILE_NOTIFY_CHANGE_FILE_NAME | FILE_NOTIFY_CHANGE_DIR_NAME;
 
@@ -486,8 +488,53 @@ mod tests {
     }
 
     #[test]
+    fn watches_of_all_connections_of_a_user_share_a_budget() {
+        let budget = Arc::new(OpenBudget::new((9, 9), (0, 0), (40, 60)));
+        let [bob, alice] = ["bob", "alice"].map(|user| {
+            let holder = budget.holder(Some(user), None);
+            OpenSlot::acquire(&Arc::default(), 1).unwrap().within(&budget, holder).unwrap()
+        });
+        // A connection for each watch.
+        let watch = |of: &OpenSlot| {
+            let account = NotifyAccount::new(&Arc::default(), of.party());
+            Watch::new(ROOT, NAMES, false, 4096, account).unwrap()
+        };
+        let take = |watch: &Arc<Watch>| watch.take(&watch.enqueue(4096, true));
+        let entry = [(FILE_ACTION_ADDED, vec![0x61])];
+        let bobs = [watch(&bob), watch(&bob), watch(&bob)];
+        bobs.iter().for_each(|watch| watch.push(&entry));
+        assert_eq!(budget.notice_bytes(), 32, "16 each");
+        assert_eq!(take(&bobs[2]), Some(Answer::EnumDir), "a user");
+        let alices = [watch(&alice), watch(&alice)];
+        alices.iter().for_each(|watch| watch.push(&entry));
+        assert_eq!(budget.notice_bytes(), 48);
+        assert_eq!(take(&alices[1]), Some(Answer::EnumDir), "all together");
+        // What is lost frees room: the same watch buffers anew.
+        bobs[0].push(&[(FILE_ACTION_ADDED, vec![0x62; 40])]);
+        assert_eq!(budget.notice_bytes(), 32);
+        assert_eq!(take(&bobs[0]), Some(Answer::EnumDir));
+        bobs[0].push(&entry);
+        assert!(matches!(take(&bobs[0]), Some(Answer::Changes(_))));
+        for watch in bobs.iter().chain(&alices) {
+            watch.end(ntstatus::STATUS_NOTIFY_CLEANUP);
+        }
+        assert_eq!(budget.notice_bytes(), 0);
+    }
+
+    #[test]
+    fn a_watch_keeps_no_memory_of_changes_that_were_taken() {
+        let table = Watches::default();
+        let watch = watch_on(&table, ROOT, NAMES, false, MAX_NOTIFY_BUFFER, &Arc::default());
+        for i in 0..1000 {
+            added(&table, &format!("file {i}"));
+        }
+        assert!(matches!(watch.take(&watch.enqueue(MAX_NOTIFY_BUFFER, true)), Some(Answer::Changes(_))));
+        assert_eq!(watch.state().entries.capacity(), 0);
+    }
+
+    #[test]
     fn watches_stop_at_the_connection_cap() {
-        let budget = Arc::default();
+        let budget: Arc<NotifyBudget> = Arc::default();
         let held: Vec<_> = (0..MAX_WATCHES_PER_CONNECTION)
             .map(|_| Watch::new(ROOT, NAMES, false, 0, &budget).expect("under the cap"))
             .collect();

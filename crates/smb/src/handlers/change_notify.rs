@@ -16,7 +16,7 @@ use crate::proto::messages::change_notify::FILE_NOTIFY_VALID_MASK;
 use crate::access_mask::FILE_LIST_DIRECTORY;
 use crate::conn::pending::{Stop, stopped};
 use crate::conn::state::Connection;
-use crate::files::{Answer, Watch, WatchReg};
+use crate::files::{Answer, NotifyAccount, OpenSlot, Watch, WatchReg};
 use crate::handlers::response::{HandlerResponse, Outcome, Pending};
 use crate::handlers::shared::{RequestTree, lookup_open};
 use crate::ntstatus;
@@ -76,7 +76,8 @@ async fn watched(
     let watching = handle.watch().await;
     let filter = req.completion_filter & FILE_NOTIFY_VALID_MASK;
     let (dir, len) = (file.index(), req.output_buffer_length);
-    let armed = WatchReg::arm(&share.watches, watching, dir, filter, is_of_tree(&req), len, &conn.notify_budget);
+    let budget = NotifyAccount::new(&conn.notify_budget, open.slot.as_ref().and_then(OpenSlot::party));
+    let armed = WatchReg::arm(&share.watches, watching, dir, filter, is_of_tree(&req), len, budget);
     let Some(reg) = armed else {
         warn!("too many change notification watches on the connection");
         return Err(ntstatus::STATUS_INSUFFICIENT_RESOURCES);

@@ -15,7 +15,7 @@ use crate::backend::Handle;
 use crate::conn::limits::MAX_LOCKS_PER_OPEN;
 use crate::conn::pending::{Stop, stopped};
 use crate::conn::state::{Connection, TreeConnect};
-use crate::files::{FileRef, LockSequences, bytes_of};
+use crate::files::{FileRef, LockSequences, OpenSlot, Party, bytes_of};
 use crate::handlers::response::{HandlerResponse, Outcome, Pending};
 use crate::handlers::shared::{RequestTree, has_channels, lookup_open, note_channel, still_connected};
 use crate::ntstatus;
@@ -162,7 +162,7 @@ async fn attempt(conn: &Arc<Connection>, hdr: &Smb2Header, tree: &Arc<TreeConnec
     let changes = may_wait.then(|| Changes { inside: file.changes(), outside: handle.lock_changes() });
     let result = match is_unlock {
         true => unlock(file, handle, &req.locks),
-        false => lock(file, handle, &req.locks),
+        false => lock((file, open.slot.as_ref().and_then(OpenSlot::party)), handle, &req.locks),
     };
     match (result, changes) {
         (Err(ntstatus::STATUS_LOCK_NOT_GRANTED), Some(changes)) => return Attempt::Wait(changes),
@@ -196,15 +196,19 @@ fn give_up(handle: &dyn Handle, l: &LockElement, exclusive: bool) {
 }
 
 /// Against those outside the server first, then among its own opens.
-fn lock_one(file: &FileRef, handle: &dyn Handle, l: &LockElement) -> Result<(), u32> {
+fn lock_one((file, party): (&FileRef, Option<&Party>), handle: &dyn Handle, l: &LockElement) -> Result<(), u32> {
     let exclusive = l.flags & EXCLUSIVE != 0;
     if l.length != 0 && l.offset.checked_add(l.length - 1).is_none() {
         return Err(ntstatus::STATUS_INVALID_LOCK_RANGE);
     }
+    let slot = match party {
+        Some(party) => Some(party.lock_slot().ok_or(ntstatus::STATUS_INSUFFICIENT_RESOURCES)?),
+        None => None,
+    };
     if bytes_of(l.offset, l.length).is_some_and(|bytes| !handle.lock_range(bytes, exclusive)) {
         return Err(ntstatus::STATUS_LOCK_NOT_GRANTED);
     }
-    let locked = file.lock_range(l.offset, l.length, exclusive, MAX_LOCKS_PER_OPEN);
+    let locked = file.lock_range((l.offset, l.length), exclusive, MAX_LOCKS_PER_OPEN, slot);
     if locked.is_err() {
         give_up(handle, l, exclusive);
     }
@@ -213,7 +217,7 @@ fn lock_one(file: &FileRef, handle: &dyn Handle, l: &LockElement) -> Result<(), 
 
 /// MS-SMB2 3.3.5.14.2: a failed lock releases the ranges this request locked
 /// before it. Only a request for one range may wait for it.
-fn lock(file: &FileRef, handle: &dyn Handle, locks: &[LockElement]) -> Result<(), u32> {
+fn lock((file, party): (&FileRef, Option<&Party>), handle: &dyn Handle, locks: &[LockElement]) -> Result<(), u32> {
     let valid = |flags: u32| {
         matches!(flags & !FAIL_IMMEDIATELY, SHARED | EXCLUSIVE) && (locks.len() == 1 || flags & FAIL_IMMEDIATELY != 0)
     };
@@ -221,7 +225,7 @@ fn lock(file: &FileRef, handle: &dyn Handle, locks: &[LockElement]) -> Result<()
         return Err(ntstatus::STATUS_INVALID_PARAMETER);
     }
     for (taken, l) in locks.iter().enumerate() {
-        if let Err(status) = lock_one(file, handle, l) {
+        if let Err(status) = lock_one((file, party), handle, l) {
             for t in &locks[..taken] {
                 let exclusive = t.flags & EXCLUSIVE != 0;
                 file.undo_lock(t.offset, t.length, exclusive);

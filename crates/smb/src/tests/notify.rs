@@ -513,6 +513,30 @@ async fn past_the_waiting_limit_a_notify_is_refused_and_its_watch_buffers() {
 }
 
 #[tokio::test]
+async fn guests_share_a_budget_of_what_their_watches_buffer() {
+    let (state, _) = server();
+    let mut maker = Peer::new(&state, false).await;
+    let mut watchers = Vec::new();
+    for _ in 0..3 {
+        let mut watcher = Peer::new(&state, false).await;
+        let dir = open_dir(&mut watcher, &state, "d").await;
+        let (mid, async_id) = wait_notify(&mut watcher, &state, dir).await;
+        let cancel = watcher.message_with(Command::Cancel, mid, 1, &[4, 0, 0, 0]);
+        watcher.dispatch(&state, &cancel).await;
+        final_of(&mut watcher, async_id).await;
+        watchers.push((watcher, dir));
+    }
+    create_file(&mut maker, &state, "d\\a").await;
+    settle().await;
+    assert_eq!(state.open_budget.notice_bytes(), 3 * 16);
+    for (mut watcher, dir) in watchers {
+        let (_, reply) = watcher.request(&state, Command::ChangeNotify, &notify_body(dir, 4096, NAMES)).await;
+        assert_eq!(entries(&reply), [added("a")]);
+    }
+    assert_eq!(state.open_budget.notice_bytes(), 0);
+}
+
+#[tokio::test]
 async fn past_the_watch_limit_a_notify_is_refused() {
     let (state, _) = server();
     let mut watcher = Peer::new(&state, false).await;

@@ -7,6 +7,7 @@
 //!   without either.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -59,6 +60,16 @@ pub struct Target<'a> {
     pub owner: &'a [u8],
     pub key: LockedKey,
     pub files: &'a Files,
+}
+
+impl Target<'_> {
+    /// Locks that are taken here count against the machine, whatever it calls itself (`locks.bounded_by_party`).
+    pub fn locking(&self) -> Files {
+        let mut hasher = std::hash::DefaultHasher::new();
+        crate::strangers::network(self.client.address).hash(&mut hasher);
+        // Clients of version 4 have other numbers.
+        self.files.locking_for(hasher.finish() | 1 << 63)
+    }
 }
 
 /// A byte range, and how it is locked.
@@ -250,7 +261,7 @@ impl LockBook {
         how: Attempt,
         open: &mut Option<Open>,
     ) -> Result<(), LockStat> {
-        let (files, ino, WantedLock { range, exclusive }) = (target.files, target.key.ino, wanted);
+        let (files, ino, WantedLock { range, exclusive }) = (target.locking(), target.key.ino, wanted);
         self.check_room(target, owner)?;
         let done = match how {
             Attempt::Reclaim => files.reclaim_lock(ino, owner, range, exclusive, target.process),

@@ -252,7 +252,7 @@ impl Nlm {
             return Ok(LockStat::Blocked);
         }
         let (number, owner, stop) = book.begin_wait(target, wanted, open)?;
-        let (files, ino, process) = (target.files.clone(), target.key.ino, target.process);
+        let (files, ino, process) = (target.locking(), target.key.ino, target.process);
         let mut waiting: Waiting =
             Box::pin(async move { files.lock_when_free(ino, owner, wanted.range, wanted.exclusive, process).await });
         // Now it says at once if it would wait for ever, or was freed meanwhile.

@@ -238,7 +238,8 @@ fn replies_of_all_sessions_have_a_budget() {
     let mut least = SLOTS_MAX;
     for number in 0..400u32 {
         let id = number.to_be_bytes();
-        let done = world.clients.exchange_id(&exchange(&id, 1, 0), asking(ME, at(0)), &world.states).unwrap();
+        let asking = asking(ME, at(0));
+        let done = world.clients.exchange_id(&exchange(&id, 1, 0), asking, &world.states, &mut world.chance).unwrap();
         least = least.min(world.create(done.value.client, 1).unwrap().value.fore.requests);
     }
     assert_eq!(least, 1, "and never none");

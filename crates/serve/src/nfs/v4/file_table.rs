@@ -95,11 +95,11 @@ pub trait FileTable {
     /// Whether an open other than `but` denies this access.
     fn denied(&self, file: FileKey, but: Option<Holder>, access: ShareBits) -> bool;
 
-    /// As POSIX has it: takes the place of the owner's locks in the range.
+    /// As POSIX has it: takes the place of the owner's locks in the range. It counts against the owner's client.
     fn lock(
         &mut self,
         file: FileKey,
-        owner: LockOwnerId,
+        owner: (ClientId, LockOwnerId),
         range: ByteRange,
         exclusive: bool,
     ) -> Result<(), RangeRefusal>;
@@ -181,7 +181,7 @@ pub mod memory {
         fn lock(
             &mut self,
             file: FileKey,
-            owner: LockOwnerId,
+            (_, owner): (ClientId, LockOwnerId),
             range: ByteRange,
             exclusive: bool,
         ) -> Result<(), RangeRefusal> {

@@ -69,9 +69,8 @@ impl<T: FileTable> StateTable<T> {
         if existing.is_none() {
             self.room_for(client)?;
         }
-        self.table
-            .lock(file, LockOwnerId(owner.0), range, exclusive)
-            .map_err(|refusal| self.denied_by(refusal, client))?;
+        let of_client = (client, LockOwnerId(owner.0));
+        self.table.lock(file, of_client, range, exclusive).map_err(|refusal| self.denied_by(refusal, client))?;
         Ok(match existing {
             Some(number) => self.changed(number),
             None => {
