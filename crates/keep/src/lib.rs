@@ -43,4 +43,4 @@ pub use replicas::Input;
 pub use schedule::Schedule;
 pub use settings::{CacheSettings, StoreSettings};
 pub use storage::Storage;
-pub use store::Store;
+pub use store::{Remedy, Store};

@@ -60,6 +60,17 @@ struct Listed {
 /// Bytes written to the disks, and those that open volumes have written and stored.
 type ListedState = (u64, Option<(u64, u64)>);
 
+/// A stream of the journal, for one entry that proves that it takes entries.
+const PROBE_STREAM: &str = "takes-entries";
+
+/// What makes volumes store again that had stopped.
+pub enum Remedy {
+    /// To open these anew.
+    OpenAnew(Vec<String>),
+    /// To open the pool anew: its journal takes nothing more.
+    Restart,
+}
+
 /// The volume asks how much room there is; the pool knows.
 struct PoolSpace(Arc<Pool>);
 
@@ -340,16 +351,21 @@ impl Store {
         self.closed.lock().remove(name);
     }
 
-    /// Volumes that can store nothing until they are opened anew, and whose pool takes writes again.
-    pub fn to_open_anew(&self) -> Vec<String> {
+    /// What makes the volumes of a pool store again that had stopped while its disks were away. Nothing does as long as the
+    /// disks take no writes.
+    pub async fn remedy(&self) -> Option<Remedy> {
         let failed = self.registry.failed();
-        if failed.is_empty() || !self.disk_pool().is_some_and(|pool| pool.takes_writes()) {
-            return Vec::new();
-        }
-        failed
+        let pool = self.disk_pool().filter(|pool| !failed.is_empty() && pool.takes_writes())?;
+        // The journal proves that it takes an entry: once none of its copies could be written it takes none.
+        let log = pool.log();
+        let since_1970 = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
+        let proven = log.append(PROBE_STREAM, since_1970.as_secs(), Vec::new()).await;
+        // What stays of it is one empty entry.
+        let _ = log.remove(PROBE_STREAM).await;
+        Some(if proven.is_ok() { Remedy::OpenAnew(failed) } else { Remedy::Restart })
     }
 
-    /// Opens such a volume anew, as after a crash. Its doors are closed.
+    /// Opens a volume anew that had stopped storing, as after a crash. Its doors are closed.
     pub async fn open_anew(&self, volume: &str) -> Result<(), KeepError> {
         let patience = Patience::from_now();
         loop {

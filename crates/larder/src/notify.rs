@@ -16,6 +16,11 @@ use crate::rounds;
 /// How long a manager that is behind is waited for (`notify.waits_a_moment`).
 const WAIT: Duration = Duration::from_secs(1);
 
+/// Whether a manager has started larder, which starts it again if it fails.
+pub(crate) fn has_manager() -> bool {
+    std::env::var_os("NOTIFY_SOCKET").is_some_and(|socket| !socket.is_empty())
+}
+
 /// Tells the manager a state, such as `READY=1`. Without a manager nobody is told.
 pub(crate) fn tell(state: &str) {
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET").filter(|socket| !socket.is_empty()) else { return };

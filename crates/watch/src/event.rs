@@ -133,7 +133,7 @@ events! {
         "See larder pool status, which says what to do";
     VolumeStopped "volume-stopped" Critical lasts 60,
         "A volume takes no writes any more, because its disks failed while it wrote. Nothing that was acknowledged is lost.",
-        "It goes on by itself when its disks take writes; see larder pool status. If they do, and it does not: restart larder";
+        "See larder pool status. When its disks take writes again: restart larder (its service does that by itself)";
     PoolUnavailable "pool-unavailable" Critical lasts 0,
         "A pool or store of the configuration could not be opened.",
         "See larder pool status; then restart larder or import the pool";

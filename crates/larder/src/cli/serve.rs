@@ -116,7 +116,7 @@ pub(super) async fn until_stopped(
     let memory = tokio::spawn(run_memory(daemon.clone()));
     let time_machine = tokio::spawn(run_time_machine(daemon.clone()));
     let seats = tokio::spawn(run_seats(daemon.clone()));
-    let reopening = tokio::spawn(run_reopening(daemon.clone()));
+    let mut reopening = tokio::spawn(run_reopening(daemon.clone()));
     let record = tokio::spawn(run_record(daemon.clone()));
     let charts = tokio::spawn(run_charts(daemon.clone()));
     let watching = watch::start(daemon.clone()).await?;
@@ -134,6 +134,7 @@ pub(super) async fn until_stopped(
         Ok(()) => loop {
             tokio::select! {
                 why = serving.broken() => break Err(Failure::internal(why)),
+                why = &mut reopening => break Err(why.unwrap_or_else(|error| Failure::internal(error.to_string()))),
                 () = daemon.watch.ups.ends() => break Ok(()),
                 by = daemon.asked() => {
                     asked = Some(by);
