@@ -142,6 +142,11 @@ class Larder:
         self.process = None
         return code
 
+    def reap(self):
+        """The exit code of a daemon that has ended by itself."""
+        assert self.process.poll() is not None, "it runs"
+        return self._reap()
+
     def stop(self, timeout_s=60):
         """SIGTERM and the exit code; a daemon that does not stop in time is killed and reported."""
         self.process.send_signal(signal.SIGTERM)
