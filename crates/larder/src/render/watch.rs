@@ -278,7 +278,7 @@ mod tests {
             "-> Reconnect it.",
             "    Then:",
             "phone (ntfy): 3 waiting",
-            "2 messages were dropped",
+            "dropped, as it refused them for good",
         ] {
             assert!(text.contains(words), "{words} in\n{text}");
         }
