@@ -138,6 +138,13 @@ async fn a_volume_that_stopped_storing_is_opened_anew() {
         assert!(volume.mkdir(&root(), Ino::ROOT, b"gone", SetAttr::default()).await.is_err());
         log.fails.store(false, Ordering::SeqCst);
         assert!(volume.mkdir(&root(), Ino::ROOT, b"later", SetAttr::default()).await.is_err(), "it says so");
+        // The engine's end is told by a task of its own.
+        for _ in 0..200 {
+            if !registry.failed().is_empty() {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
         assert_eq!(registry.failed(), ["v"]);
         assert!(matches!(registry.open_anew("v").await, Err(FsError::Busy(_))), "somebody uses it");
         drop(volume);

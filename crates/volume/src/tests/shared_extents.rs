@@ -40,7 +40,7 @@ async fn a_clone_takes_up_its_data_and_not_its_holes() {
         volume.clone_range(&root(), (sparse, 0), (to, 0), size).await.map(|changed| (to, changed))
     };
     // Metadata of 32 TiB of data would need 64 GiB.
-    place.room.available.store(1 << 30, Ordering::Relaxed);
+    place.room.available.store(4 << 30, Ordering::Relaxed);
     tokio::time::sleep(Duration::from_millis(150)).await;
     let (one, changed) = whole("one").await.unwrap();
     assert_eq!(changed.after.size, size);

@@ -13,11 +13,12 @@ const OTHER: Principal = Principal { flavor: 1, uid: 7, gid: 0 };
 const CONNECTION: ConnectionId = ConnectionId(1);
 const UPDATE: u32 = exchange_flag::UPDATE_CONFIRMED;
 
+/// Ids of clients take all but the last bit of it.
 struct Counter(u64);
 
 impl Chance for Counter {
     fn next(&mut self) -> u64 {
-        self.0 += 1;
+        self.0 += 2;
         self.0
     }
 }

@@ -172,7 +172,7 @@ impl<'m> Run<'m> {
             target.object.may_change()?;
         }
         // `opens4.owner_takes_back`
-        if !target.is_new && !(reclaims && target.object.cred.uid == target.attr.uid) {
+        if !(target.is_new || reclaims && target.object.cred.uid == target.attr.uid) {
             self.check_rights(&target, access).await?;
         }
         let opened = Box::pin(self.grant(client, args.owner.owner.0, &target, access, deny)).await?;
