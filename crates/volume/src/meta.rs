@@ -93,9 +93,7 @@ pub(crate) trait Meta: Send + Sync + 'static {
     fn newest(&self) -> Ticket;
     fn usage(&self) -> Usage;
     /// Why nothing can be stored any more (`meta.poison_after_failure`). Does not wait.
-    fn fault(&self) -> Option<FsError> {
-        None
-    }
+    fn fault(&self) -> Option<FsError>;
     /// The state of an engine that keeps tables.
     fn engine(&self) -> Option<EngineState<'_>> {
         None

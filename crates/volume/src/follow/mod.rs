@@ -219,6 +219,10 @@ impl Meta for Followed {
         self.sight().usage
     }
 
+    fn fault(&self) -> Option<FsError> {
+        None
+    }
+
     fn engine(&self) -> Option<EngineState<'_>> {
         let (young_tables, runs) = self.sight().runs;
         Some(EngineState { counts: &self.counts, young_tables, runs })

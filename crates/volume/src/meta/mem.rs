@@ -84,6 +84,10 @@ impl Meta for MemMeta {
         self.state.lock().usage
     }
 
+    fn fault(&self) -> Option<FsError> {
+        None
+    }
+
     async fn close(&self) -> FsResult<()> {
         self.state.lock().closed = true;
         Ok(())

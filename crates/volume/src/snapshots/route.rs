@@ -214,6 +214,10 @@ impl Meta for Routed {
         self.head.usage()
     }
 
+    fn fault(&self) -> Option<FsError> {
+        self.head.fault()
+    }
+
     fn owners(&self) -> Option<&Owners> {
         self.head.owners()
     }

@@ -131,6 +131,9 @@ impl Meta for TestMeta {
     fn usage(&self) -> Usage {
         self.state.lock().usage
     }
+    fn fault(&self) -> Option<FsError> {
+        None
+    }
     async fn close(&self) -> FsResult<()> {
         Ok(())
     }
