@@ -1,8 +1,10 @@
 """Fixtures of the end-to-end tests. A missing tool is a failure: nothing here skips."""
 
+import fcntl
 import os
 import random
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -135,6 +137,24 @@ class LoopDisk:
         Path(f"/sys/fs/ext4/{Path(self.device).name}/trigger_fs_error").write_text("end-to-end test")
         options = next(l.split()[3] for l in open("/proc/mounts") if l.split()[1] == str(self.mount))
         assert {"ro", "emergency_ro"} & set(options.split(",")), options
+
+    def unplug(self):
+        """Every call fails from now on, whatever was open, and the folder is gone."""
+        shutdown, without_the_log = 0x8004587D, struct.pack("I", 2)
+        mount = os.open(self.mount, os.O_RDONLY)
+        fcntl.ioctl(mount, shutdown, without_the_log)
+        os.close(mount)
+        subprocess.run(["umount", "-l", str(self.mount)], check=True)
+
+    def plug_in(self):
+        """As a disk of its own: what holds the old one does not see the new."""
+        device, image = self.device, self.image.with_name(self.image.name + ".again")
+        subprocess.run(["cp", "--sparse=always", str(self.image), str(image)], check=True)
+        self.image = image
+        done = subprocess.run(["losetup", "--find", "--show", str(image)], check=True, text=True, capture_output=True)
+        self.device = done.stdout.strip()
+        subprocess.run(["mount", self.device, str(self.mount)], check=True)
+        subprocess.run(["losetup", "-d", device], check=False)
 
     def close(self):
         subprocess.run(["umount", "-l", str(self.mount)], check=False)
