@@ -264,6 +264,7 @@ lint: check-cargo
 	$(CARGO) test --release --locked --workspace --test layers
 	.ci/circles.py
 	.ci/rules.py
+	.ci/wall_clock.py
 	.ci/advisories.py
 	@if command -v cargo-deny >/dev/null; then cargo deny --offline check licenses bans sources; else .ci/dependencies.py; fi
 

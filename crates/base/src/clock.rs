@@ -1,7 +1,7 @@
 //! Time, injected: a simulator runs the same code with a clock of its own.
 
 use std::cell::Cell;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A point in time as POSIX `timespec` has it: seconds since 1970-01-01 UTC (may be negative)
 /// and nanoseconds, 0 to 999,999,999.
@@ -15,6 +15,10 @@ impl Timestamp {
     /// `nanos` above 999,999,999 are clamped: they come from a client's socket.
     pub fn new(secs: i64, nanos: u32) -> Self {
         Self { secs, nanos: nanos.min(999_999_999) }
+    }
+
+    pub fn earlier_by(self, secs: i64) -> Self {
+        Self { secs: self.secs.saturating_sub(secs), ..self }
     }
 
     pub fn to_system_time(self) -> SystemTime {
@@ -43,6 +47,16 @@ pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> Timestamp;
     /// Monotonic time since an arbitrary start.
     fn elapsed(&self) -> Duration;
+    /// By how many seconds wall time is ahead of the time of the box, by which all goes that destroys, ends or protects
+    /// (`passed.really`).
+    fn ahead_secs(&self) -> i64 {
+        0
+    }
+
+    /// The time of the box.
+    fn box_now(&self) -> Timestamp {
+        self.now().earlier_by(self.ahead_secs())
+    }
 }
 
 thread_local! {
@@ -71,28 +85,6 @@ pub fn boot_id() -> String {
         return "simulated".to_owned();
     }
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned()).unwrap_or_default()
-}
-
-/// The clocks of the machine.
-#[derive(Debug)]
-pub struct SystemClock {
-    start: Instant,
-}
-
-impl Default for SystemClock {
-    fn default() -> Self {
-        Self { start: Instant::now() }
-    }
-}
-
-impl Clock for SystemClock {
-    fn now(&self) -> Timestamp {
-        SystemTime::now().into()
-    }
-
-    fn elapsed(&self) -> Duration {
-        self.start.elapsed()
-    }
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ pub(crate) enum Oldest {
     #[default]
     Unknown,
     Empty,
-    /// Seconds since 1970, or later.
+    /// Or later: as its ctime has it, in seconds since 1970.
     At(i64),
 }
 

@@ -16,6 +16,7 @@ use larder_fs::{
 use tempfile::TempDir;
 use tokio::sync::broadcast;
 
+use crate::Age;
 use crate::folders::Folders;
 use crate::tree::Tree;
 use crate::{Files, Services};
@@ -523,7 +524,7 @@ async fn removals_are_kept_in_the_bin() {
     let bin = f.path(".recycle/d/f.txt");
     assert_eq!(std::fs::metadata(&bin).unwrap().ino(), file.id.ino.0);
     assert_eq!(std::fs::metadata(f.path(".recycle/d")).unwrap().permissions().mode() & 0o7777, 0o750);
-    assert_eq!(kept.thin_bin(i64::MAX).await.unwrap(), 2);
+    assert_eq!(kept.thin_bin(Age { before: i64::MAX, when: |ctime| ctime }).await.unwrap(), 2);
     assert!(!bin.exists());
 }
 
@@ -546,7 +547,7 @@ async fn a_bin_is_nothing_that_somebody_put_in_its_place() {
     let kept = f.files.recycling(f.top);
     let done = kept.unlink(&seven, f.top, b"f").await;
     assert!(matches!(done, Err(FsError::Exists)), "{done:?}");
-    assert_eq!(kept.thin_bin(i64::MAX).await.unwrap(), 0);
+    assert_eq!(kept.thin_bin(Age { before: i64::MAX, when: |ctime| ctime }).await.unwrap(), 0);
     secret(".recycle");
     // With its name free, larder makes one, and marks it.
     std::fs::rename(f.path(".recycle"), f.path("evil")).unwrap();
@@ -565,7 +566,11 @@ async fn a_bin_is_nothing_that_somebody_put_in_its_place() {
     f.create(dir, "y").await;
     kept.unlink(&Cred::root(), dir, b"y").await.unwrap();
     assert_eq!(std::fs::metadata(f.path(".recycle/d (2)")).unwrap().mode() & 0o7777, 0o750);
-    assert_eq!(kept.thin_bin(i64::MAX).await.unwrap(), 4, "f, x, y and their folder");
+    assert_eq!(
+        kept.thin_bin(Age { before: i64::MAX, when: |ctime| ctime }).await.unwrap(),
+        4,
+        "f, x, y and their folder"
+    );
     secret(".recycle/d");
 }
 

@@ -53,7 +53,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use larder_folder::Folder;
-pub use larder_folder::HostWatch;
+pub use larder_folder::{HostWatch, samba};
 use larder_fs::{AccessTimes, Answers, Aspects, Attr, Cred, Event, Ino, Keeper, StatFs, Witness, WriteVerifier};
 use larder_volume::{HandleKey, Volume};
 use parking_lot::Mutex;
@@ -66,6 +66,7 @@ use leases::{Holder, Leases, Recall};
 use locks::Locks;
 use opens::Opens;
 pub use opens::{Open, Uses};
+pub use recycle::Age;
 use tree::Tree;
 pub use walk::{Report, Stop};
 

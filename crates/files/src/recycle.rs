@@ -5,8 +5,8 @@
 //! - `recycle.emptied_in_bin`: a removal within any `.recycle` is a real one, and so is one of named attributes.
 //! - `recycle.folders_mirror`: a folder of the bin has owner, mode and access list of the folder that it stands for, so nobody
 //!   reaches more in the bin than before. Each removal brings them up to date.
-//! - `recycle.age_by_change`: a removal sets the change time (ctime) of what is removed, and thinning goes by it. A change of
-//!   the file in the bin makes it younger.
+//! - `recycle.age_by_change`: a removal sets the change time (ctime) of what is removed, and thinning goes by it: by what has really
+//!   passed since the wall clock said so (`passed.eras`). A change of the file in the bin makes it younger.
 //!   On the host: `bins.only_ours`.
 //! - `recycle.full_removes`: where the volume or its quota has no room for the folders of the bin, removals are real ones:
 //!   else nobody could make room.
@@ -266,25 +266,25 @@ impl Files {
         Err(FsError::Exists)
     }
 
-    /// Whether the bin may hold removals from before `second` (since 1970). Does no I/O. `false` without a bin.
-    pub fn bin_is_due(&self, second: i64) -> bool {
+    /// Whether the bin may hold old removals. Does no I/O. `false` without a bin.
+    pub fn bin_is_due(&self, age: Age) -> bool {
         self.bin.as_ref().is_some_and(|bin| match *bin.oldest.lock() {
             Oldest::Unknown => true,
             Oldest::Empty => false,
-            Oldest::At(oldest) => oldest < second,
+            Oldest::At(oldest) => age.is_old(oldest),
         })
     }
 
-    /// Removes for good what was removed before `second` (since 1970), and folders of the bin that this empties. Returns the
-    /// number of files and folders removed.
-    pub async fn thin_bin(&self, second: i64) -> FsResult<u64> {
+    /// Removes old removals for good, and folders of the bin that this empties. Returns the number of files and folders
+    /// removed.
+    pub async fn thin_bin(&self, age: Age) -> FsResult<u64> {
         let Some(bin) = &self.bin else { return Ok(0) };
         let files = self.outright();
         // A removal during the walk is younger than this, and noted as it comes.
         *bin.oldest.lock() = Oldest::Empty;
         let walked = match self.tree.lookup(&Cred::root(), bin.top, BIN_NAME, NameMatch::Exact).await {
             Ok(attr) if attr.kind == FileKind::Directory => match self.entered(bin.top, &attr).await {
-                Ok(Some(how)) => files.thin(&attr, how, second).await,
+                Ok(Some(how)) => files.thin(&attr, how, age).await,
                 Ok(None) => Ok((0, None)),
                 Err(error) => Err(error),
             },
@@ -298,7 +298,11 @@ impl Files {
                     Oldest::At(noted) => Some(noted),
                     _ => None,
                 };
-                *oldest = left.into_iter().chain(noted).min().map_or(Oldest::Empty, Oldest::At);
+                *oldest = left
+                    .into_iter()
+                    .chain(noted)
+                    .min_by_key(|&ctime| (age.when)(ctime))
+                    .map_or(Oldest::Empty, Oldest::At);
                 Ok(removed)
             }
             Err(error) => {
@@ -339,8 +343,8 @@ impl Files {
     }
 
     /// Walks the tree below `top` with a stack of its own, since paths may be deep. Returns the number removed and the oldest
-    /// second that is left.
-    async fn thin(&self, top: &Attr, how: Entered, second: i64) -> FsResult<(u64, Option<i64>)> {
+    /// ctime that is left.
+    async fn thin(&self, top: &Attr, how: Entered, age: Age) -> FsResult<(u64, Option<i64>)> {
         let (tree, root) = (self.quiet(), Cred::root());
         let mut left = Left::default();
         let mut removed = 0;
@@ -358,9 +362,9 @@ impl Files {
                 continue;
             };
             let Some(attr) = entry.attr else { continue };
-            let is_old = attr.ctime.secs < second;
+            let is_old = age.is_old(attr.ctime.secs);
             if !is_old {
-                left.note(&attr);
+                left.note(&attr, age);
             }
             if attr.kind == FileKind::Directory {
                 let holder = level.holder;
@@ -376,7 +380,7 @@ impl Files {
                     // Restored meanwhile.
                     Err(FsError::NotFound | FsError::Stale) => {}
                     // A client denies it: it is tried again.
-                    Err(FsError::Shared) => left.note(&attr),
+                    Err(FsError::Shared) => left.note(&attr, age),
                     Err(error) => return Err(error),
                 }
             }
@@ -414,14 +418,29 @@ enum Entered {
     OfOneOwner,
 }
 
-/// The oldest second of what a walk leaves.
+/// What is old in a bin (`recycle.age_by_change`).
+#[derive(Clone, Copy)]
+pub struct Age {
+    /// A removal of before is old: seconds of the time of the box, since 1970.
+    pub before: i64,
+    /// The moment, by the time of the box, at which the wall clock said so (`passed.eras`).
+    pub when: fn(i64) -> i64,
+}
+
+impl Age {
+    fn is_old(self, ctime: i64) -> bool {
+        (self.when)(ctime) < self.before
+    }
+}
+
+/// The oldest ctime of what a walk leaves.
 #[derive(Default)]
 struct Left(Option<i64>);
 
 impl Left {
-    fn note(&mut self, attr: &Attr) {
-        let second = attr.ctime.secs;
-        self.0 = Some(self.0.map_or(second, |oldest| oldest.min(second)));
+    fn note(&mut self, attr: &Attr, age: Age) {
+        let ctime = attr.ctime.secs;
+        self.0 = self.0.into_iter().chain([ctime]).min_by_key(|&ctime| (age.when)(ctime));
     }
 }
 

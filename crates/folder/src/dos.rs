@@ -163,6 +163,12 @@ impl Dos {
     }
 }
 
+/// Attributes and time of creation of a file that Samba served, each where it is said. `None`: the bytes are none of Samba's.
+pub(crate) fn meaning(value: &[u8]) -> Option<(Option<u32>, Option<Timestamp>)> {
+    let dos = Dos::parse(value)?;
+    Some((dos.attributes.map(|attributes| attributes & KEPT), dos.created.map(timestamp)))
+}
+
 /// The attributes of a file that has none of its own.
 pub(crate) fn default_of(attr: &Attr) -> u32 {
     if attr.kind == larder_fs::FileKind::File { ARCHIVE } else { 0 }

@@ -38,6 +38,7 @@ mod names;
 mod notify;
 mod numbers;
 mod place;
+pub mod samba;
 mod streams;
 mod xattrs;
 

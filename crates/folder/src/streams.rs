@@ -35,13 +35,13 @@ struct Found {
     name: Bytes,
 }
 
-fn name_of(attribute: &Bytes) -> Option<Bytes> {
+pub(crate) fn name_of(attribute: &Bytes) -> Option<Bytes> {
     let name = attribute.strip_prefix(PREFIX)?;
     let name = name.strip_suffix(SUFFIX).unwrap_or(name);
     (!name.is_empty()).then(|| attribute.slice_ref(name))
 }
 
-fn attribute_of(name: &[u8]) -> FsResult<Bytes> {
+pub(crate) fn attribute_of(name: &[u8]) -> FsResult<Bytes> {
     if name.is_empty() || name.iter().any(|byte| matches!(byte, 0 | b'/' | b':')) {
         return Err(FsError::Invalid("a stream's name must not be empty or hold '/', ':' or a zero byte"));
     }
@@ -79,13 +79,16 @@ fn find(node: &Node, name: &[u8], how: NameMatch) -> FsResult<Option<Found>> {
 /// The stream without the zero byte behind it. `None` if it is gone.
 fn content(node: &Node, attribute: &[u8]) -> FsResult<Option<Vec<u8>>> {
     match xattr(node.fd.as_fd(), attribute, VALUE_BYTES_MAX) {
-        Ok(mut value) => {
-            value.pop_if(|last| *last == 0);
-            Ok(Some(value))
-        }
+        Ok(value) => Ok(Some(without_end(value))),
         Err(Errno::NODATA) => Ok(None),
         Err(error) => Err(failed(error)),
     }
+}
+
+/// Without the zero byte behind a stream.
+pub(crate) fn without_end(mut value: Vec<u8>) -> Vec<u8> {
+    value.pop_if(|last| *last == 0);
+    value
 }
 
 fn put(node: &Node, attribute: &[u8], mut data: Vec<u8>, flags: XattrFlags) -> FsResult<()> {

@@ -247,7 +247,13 @@ pub fn apply(attr: &mut Attr, cred: &Cred, set: &SetAttr, now: Timestamp) {
 /// A change of attributes at `now`.
 pub fn touch_ctime(attr: &mut Attr, now: Timestamp) {
     attr.ctime = now;
-    attr.change += 1;
+    attr.change = next_change(attr.change);
+}
+
+/// The number of the state that follows on the state `change`: even, and beyond an odd one that no state has. That is the number
+/// of the state to which a crash would take an inode back that has unstable data.
+pub fn next_change(change: u64) -> u64 {
+    change.saturating_add(3) & !1
 }
 
 /// A change of content at `now`.

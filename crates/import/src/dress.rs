@@ -3,9 +3,10 @@
 
 use std::os::fd::AsFd;
 
+use bytes::Bytes;
 use larder_fs::acl::Acl;
 use larder_fs::posix_acl;
-use larder_fs::{Attr, FileKind, FsError, Ino, SetAttr, SetTime, XattrMode};
+use larder_fs::{Attr, CreateMode, FileKind, FsError, Ino, SetAttr, SetTime, Stability, XattrMode};
 use rustix::io::Errno;
 
 use crate::directory::Directory;
@@ -33,11 +34,13 @@ impl From<FsError> for Trouble {
 
 /// Gives `ino` the attributes of the source. `file` is the source, where it can be opened: only files and directories are.
 pub(crate) fn dress(import: &Import, ino: Ino, stat: &Stat, file: Option<&impl AsFd>) -> Result<(), Trouble> {
-    let mut list = None;
+    let (mut list, mut dos, mut btime) = (None, None, stat.btime);
     if let Some(file) = file {
         let wanted = source::xattrs(file.as_fd())?;
         list = acl(&wanted, stat)?;
         set_xattrs(import, ino, &wanted)?;
+        set_streams(import, ino, &wanted.streams)?;
+        (dos, btime) = (wanted.dos, wanted.created.or(stat.btime));
     }
     // Links have no mode of their own.
     let mode = (stat.kind != FileKind::Symlink).then_some(stat.mode);
@@ -47,7 +50,8 @@ pub(crate) fn dress(import: &Import, ino: Ino, stat: &Stat, file: Option<&impl A
         gid: Some(stat.gid),
         atime: Some(SetTime::To(stat.atime)),
         mtime: Some(SetTime::To(stat.mtime)),
-        btime: stat.btime,
+        btime,
+        dos,
         ..SetAttr::default()
     };
     let (files, cred) = (&import.files, &import.cred);
@@ -97,6 +101,64 @@ fn set_xattrs(import: &Import, ino: Ino, wanted: &Xattrs) -> Result<(), FsError>
             FsError::NoSpace(why) => FsError::Refused(why.into()),
             error => error,
         })?;
+    }
+    Ok(())
+}
+
+/// Whether a copy has what Samba kept of the source (`import.samba_kept`).
+pub(crate) fn has_kept(import: &Import, attr: &Attr, wanted: &Xattrs) -> Result<bool, FsError> {
+    let has_dos = wanted.dos.is_none_or(|dos| dos == attr.dos);
+    let has_created = wanted.created.is_none_or(|created| created == attr.btime);
+    if !(has_dos && has_created) {
+        return Ok(false);
+    }
+    let Some(dir) = streams_of(import, attr.id.ino, &wanted.streams, false)? else {
+        return Ok(wanted.streams.is_empty());
+    };
+    for (name, data) in &wanted.streams {
+        if !has_stream(import, dir, name, data)?.1 {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// The directory of an inode's streams, if any are wanted.
+fn streams_of(import: &Import, ino: Ino, wanted: &[NameAndValue], make: bool) -> Result<Option<Ino>, FsError> {
+    match wanted.is_empty() {
+        true => Ok(None),
+        false => import.on(import.files.named_dir(ino, make)),
+    }
+}
+
+/// The stream of that name, and whether it has these bytes.
+fn has_stream(import: &Import, dir: Ino, name: &[u8], data: &[u8]) -> Result<(Option<Ino>, bool), FsError> {
+    let Some(attr) = import.lookup(Some(dir), name)? else { return Ok((None, false)) };
+    let ino = attr.id.ino;
+    if attr.size != data.len() as u64 {
+        return Ok((Some(ino), false));
+    }
+    let read = import.on(import.files.read(ino, 0, data.len()))?;
+    Ok((Some(ino), read.chunks.concat() == data))
+}
+
+/// Gives a copy the streams of its source, durably: the name of the copy waits for its own data alone. Streams that the source does
+/// not have stay.
+fn set_streams(import: &Import, ino: Ino, wanted: &[NameAndValue]) -> Result<(), FsError> {
+    let (files, cred) = (&import.files, &import.cred);
+    let Some(dir) = streams_of(import, ino, wanted, true)? else { return Ok(()) };
+    for (name, data) in wanted {
+        let stream = match has_stream(import, dir, name, data)? {
+            (_, true) => continue,
+            (Some(stream), false) => stream,
+            (None, false) => {
+                let made = files.create(cred, dir, name, CreateMode::Guarded, SetAttr::default());
+                import.on(made)?.0.id.ino
+            }
+        };
+        import.on(files.setattr(cred, stream, SetAttr { size: Some(data.len() as u64), ..SetAttr::default() }))?;
+        let bytes = vec![Bytes::copy_from_slice(data)];
+        import.on(files.write(cred, stream, 0, bytes, Stability::FileSync))?;
     }
     Ok(())
 }
@@ -160,6 +222,7 @@ fn directory_attributes(import: &Import, dir: &Directory, ino: Ino) -> Result<()
     let same = difference(&attr, &dir.stat, list.is_some()).is_none()
         && acl(&wanted, &dir.stat)?.as_ref() == list.as_deref()
         && xattrs_there(import, ino)? == wanted.copied
+        && has_kept(import, &attr, &wanted)?
         && marker(import, ino)?.is_some();
     if same { Ok(()) } else { dress(import, ino, &dir.stat, Some(&dir.fd)) }
 }

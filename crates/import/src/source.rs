@@ -7,6 +7,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 use larder_base::Timestamp;
+use larder_files::samba::{self, Meaning};
 use larder_fs::{FileKind, XATTR_BYTES_MAX};
 use rustix::fs::{Advice, AtFlags, Dir as Listing, Mode, OFlags, SeekFrom, Statx, StatxFlags, StatxTimestamp};
 use rustix::io::Errno;
@@ -202,12 +203,26 @@ pub(crate) fn is_copied(name: &[u8]) -> bool {
 /// One extended attribute.
 pub(crate) type NameAndValue = (Vec<u8>, Vec<u8>);
 
-/// The attributes of an open file or directory: those that are copied as they are, and its POSIX lists.
+/// The attributes of an open file or directory: those that are copied as they are, what Samba keeps in others, and its POSIX lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Xattrs {
     pub(crate) copied: Vec<NameAndValue>,
+    pub(crate) streams: Vec<NameAndValue>,
+    pub(crate) dos: Option<u32>,
+    pub(crate) created: Option<Timestamp>,
     pub(crate) access: Option<Vec<u8>>,
     pub(crate) default: Option<Vec<u8>>,
+}
+
+impl Xattrs {
+    /// `import.samba_kept`
+    fn take(&mut self, name: &[u8], value: Vec<u8>) {
+        match samba::meaning(name, &value) {
+            Some(Meaning::Dos { attributes, created }) => (self.dos, self.created) = (attributes, created),
+            Some(Meaning::Stream { name, data }) => self.streams.push((name.to_vec(), data)),
+            None => self.copied.push((name.to_vec(), value)),
+        }
+    }
 }
 
 pub(crate) fn xattrs(file: BorrowedFd<'_>) -> Result<Xattrs, Errno> {
@@ -223,10 +238,15 @@ pub(crate) fn xattrs(file: BorrowedFd<'_>) -> Result<Xattrs, Errno> {
         match name {
             b"system.posix_acl_access" => found.access = xattr(file, name)?,
             b"system.posix_acl_default" => found.default = xattr(file, name)?,
-            _ if is_copied(name) => found.copied.extend(xattr(file, name)?.map(|value| (name.to_vec(), value))),
+            _ if is_copied(name) => {
+                if let Some(value) = xattr(file, name)? {
+                    found.take(name, value);
+                }
+            }
             _ => {}
         }
     }
+    found.streams.sort_unstable();
     found.copied.sort_unstable();
     Ok(found)
 }

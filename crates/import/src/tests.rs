@@ -351,3 +351,96 @@ async fn links_and_pipes_have_a_name_only_when_they_are_whole() {
     let report = fixture.imported(verified()).await;
     assert_eq!((report.symlinks + report.unchanged, report.specials), (600, 0));
 }
+
+/// Streams of a file or folder, by the door's way.
+async fn streams(files: &Files, ino: Ino) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let Some(dir) = files.named_dir(ino, false).await.unwrap() else { return BTreeMap::new() };
+    let mut all = BTreeMap::new();
+    for entry in files.readdir(&Cred::root(), dir, 0, 100, true).await.unwrap().entries {
+        let attr = files.lookup(&Cred::root(), dir, &entry.name, NameMatch::Exact).await.unwrap();
+        let data = files.read(attr.id.ino, 0, attr.size as usize).await.unwrap().chunks.concat();
+        all.insert(entry.name.to_vec(), data);
+    }
+    all
+}
+
+/// The bytes of `user.DOSATTRIB`: librpc/idl/xattr.idl of Samba.
+fn dos_attribute(version: u16, attributes: u32, created: u64) -> Vec<u8> {
+    let mut out = vec![0, 0];
+    out.extend([version.to_le_bytes(), version.to_le_bytes()].concat());
+    out.extend([0, 0]);
+    // Attributes and time of creation are valid.
+    out.extend(0x11u32.to_le_bytes());
+    out.extend(attributes.to_le_bytes());
+    match version {
+        3 => out.extend(
+            [[0; 4].to_vec(), [0; 8].to_vec(), [0; 8].to_vec(), created.to_le_bytes().to_vec(), [0; 8].to_vec()]
+                .concat(),
+        ),
+        4 => out.extend([[0; 8], created.to_le_bytes()].concat()),
+        _ => out.extend(created.to_le_bytes()),
+    }
+    out
+}
+
+/// `import.samba_kept`: a folder that Samba served, and one that larder served, which keeps the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_samba_kept_is_kept() {
+    let fixture = Fixture::new().await;
+    let set = |path: &str, name: &str, value: &[u8]| {
+        let flags = rustix::fs::XattrFlags::empty();
+        rustix::fs::setxattr(fixture.path(path), name, value, flags).unwrap();
+    };
+    fs::create_dir(fixture.path("dir")).unwrap();
+    // 2001-09-09 01:46:40, and half a second.
+    let created = (1_000_000_000 + 11_644_473_600) * 10_000_000 + 5_000_000;
+    for (path, version) in [("v3", 3), ("v4", 4), ("v5", 5), ("dir", 4)] {
+        if path != "dir" {
+            fs::write(fixture.path(path), b"contents").unwrap();
+        }
+        set(path, "user.DOSATTRIB", &dos_attribute(version, 0x2 | 0x4 | 0x10, created));
+        set(path, "user.DosStream.AFP_AfpInfo:$DATA", &[&[7; 60][..], &[0]].concat());
+        set(path, "user.DosStream.Zone.Identifier:$DATA", b"[ZoneTransfer]\r\nZoneId=3\0");
+        set(path, "user.DosStream.empty:$DATA", b"\0");
+        set(path, "user.note", b"value");
+    }
+    fs::write(fixture.path("odd"), b"contents").unwrap();
+    let odd = [
+        ("user.DOSATTRIB", &b"\0\0\x09\0\x09\0"[..]),
+        ("user.DosStream.:$DATA", b"x"),
+        ("user.DosStream.a/b:$DATA", b"y"),
+    ];
+    odd.iter().for_each(|(name, value)| set("odd", name, value));
+    let before = Timestamp::new(1_000_000_000, 500_000_000);
+    let host = larder_files::folders::Folders::default().open(fixture.folder.path()).unwrap();
+
+    fixture.imported(verified()).await;
+    for path in ["v3", "v4", "v5", "dir"] {
+        let attr = fixture.at(format!("to/{path}")).await.unwrap();
+        assert_eq!((attr.dos & 0x27, attr.btime), (0x6, before), "{path}");
+        let there = host.files.lookup(&Cred::root(), host.top, path.as_bytes(), NameMatch::Exact).await.unwrap();
+        let (ours, theirs) = (streams(&fixture.files, attr.id.ino).await, streams(&host.files, there.id.ino).await);
+        assert_eq!(ours, theirs, "{path}: as a shared folder shows them");
+        assert_eq!(ours.get(&b"AFP_AfpInfo"[..]).map(Vec::len), Some(60));
+        assert_eq!(ours.get(&b"empty"[..]).map(Vec::len), Some(0));
+        let names = fixture.files.listxattr(&Cred::root(), attr.id.ino).await.unwrap();
+        assert!(
+            !names.iter().any(|name| name.starts_with(b"user.D")) && names.iter().any(|name| &name[..] == b"user.note")
+        );
+    }
+    // Nothing that means nothing is lost.
+    let attr = fixture.at("to/odd").await.unwrap();
+    for (name, value) in odd {
+        let kept = fixture.files.getxattr(&Cred::root(), attr.id.ino, name.as_bytes()).await.unwrap();
+        assert_eq!(&kept[..], value, "{name}");
+    }
+    let again = fixture.imported(verified()).await;
+    assert_eq!((again.copied_files, again.unchanged), (0, 4));
+    // A stream that another program changed is told, and brought.
+    let stream = fixture.files.named_dir(fixture.at("to/v4").await.unwrap().id.ino, false).await.unwrap().unwrap();
+    let info = fixture.files.lookup(&Cred::root(), stream, b"AFP_AfpInfo", NameMatch::Exact).await.unwrap();
+    let bytes = vec![bytes::Bytes::from_static(b"other")];
+    fixture.files.write(&Cred::root(), info.id.ino, 0, bytes, larder_fs::Stability::FileSync).await.unwrap();
+    let report = fixture.import(verified()).await.unwrap();
+    assert_eq!(report.faults_total, 1, "{:?}", report.faults);
+}

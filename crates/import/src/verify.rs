@@ -65,6 +65,9 @@ fn attributes(
     if dress::xattrs_there(import, ino)? != wanted.copied {
         return Ok(Some("its extended attributes differ"));
     }
+    if !dress::has_kept(import, attr, &wanted)? {
+        return Ok(Some("its streams or DOS attributes differ"));
+    }
     let same = dress::acl(&wanted, stat)?.as_ref() == list.as_deref();
     Ok((!same).then_some("its access control list differs"))
 }

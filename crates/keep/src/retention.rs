@@ -3,11 +3,12 @@
 //! One snapshot serves every kind. Of each hour, day, week (from Monday) and month the newest is kept, for as many hours, days,
 //! weeks and months *with snapshots* as were asked for. All of it in UTC.
 //!
-//! - `retention.own_names_only`: snapshots named exactly as [`name_at`] names them take part; no other is ever destroyed.
+//! - `retention.own_names_only`: snapshots named exactly as [`names_at`] names them take part; no other is ever destroyed.
 //! - `retention.order_of_taking`: a snapshot is newer than those taken before it, whatever the clock said then. No age is
 //!   compared with the present, so neither a wrong clock nor idle years destroy anything.
-//! - `retention.one_a_period`: a snapshot is due when some kind has none in the present period. After a clock was set back, the
-//!   periods that have one get no second; a snapshot from the future stands in the way of its own periods alone.
+//! - `retention.one_a_period`: a snapshot is due when some kind has none in the present period that was taken since the clock
+//!   went back last. So neither a snapshot from the future nor one of another life in 1970 stands in the way of any. A minute
+//!   that has one already gives a second one a number.
 //! - `retention.receiver_counts`: the names in a replica are its sender's words. So the first snapshot that arrived in a period, by the
 //!   receiver's own time, stays until as many periods as are kept have really passed there; each stays for a period at least. A
 //!   name from the future is not the schedule's.
@@ -20,8 +21,12 @@ use larder_api::SnapshotCounts;
 /// Legal at every door: SMB and Windows want no colon.
 const NAME: &str = "auto-%Y-%m-%d_%H-%MZ";
 const NAME_LEN: usize = "auto-2026-11-25_04-00Z".len();
+/// More snapshots of one minute are none of the schedule's: retention thins those of a board that always begins in 1970.
+const AGAIN_MAX: u32 = 999;
 const HOUR_SECS: i64 = 3600;
 const DAY_SECS: i64 = 24 * HOUR_SECS;
+/// A clock that goes back by less stands in the way for less.
+const BACK_MIN: TimeDelta = TimeDelta::hours(1);
 /// Clocks of two machines differ, and one may have no battery. More than a day is no such difference.
 const AHEAD_MAX: TimeDelta = TimeDelta::days(1);
 
@@ -31,10 +36,28 @@ pub fn name_at(now: DateTime<Utc>) -> Option<String> {
     time_of(&name).map(|_| name)
 }
 
+/// Names for a snapshot taken now, in the order in which they are tried: the clock may say this minute for the second time.
+pub(crate) fn names_at(now: DateTime<Utc>) -> impl Iterator<Item = String> {
+    let first = name_at(now).into_iter();
+    first.flat_map(|name| std::iter::once(name.clone()).chain((2..=AGAIN_MAX).map(move |n| format!("{name}-{n}"))))
+}
+
 /// The time that a name of the schedule says (`retention.own_names_only`).
 pub(crate) fn time_of(name: &str) -> Option<DateTime<Utc>> {
-    let at = NaiveDateTime::parse_from_str(name, NAME).ok()?.and_utc();
-    (name.len() == NAME_LEN && at.format(NAME).to_string() == name).then_some(at)
+    let (moment, again) = name.split_at_checked(NAME_LEN)?;
+    let is_number = |n: u32| (2..=AGAIN_MAX).contains(&n) && format!("-{n}") == again;
+    if !again.is_empty() && !again.get(1..).and_then(|n| n.parse().ok()).is_some_and(is_number) {
+        return None;
+    }
+    let at = NaiveDateTime::parse_from_str(moment, NAME).ok()?.and_utc();
+    (at.format(NAME).to_string() == moment).then_some(at)
+}
+
+/// Those that were taken since the clock went back last, of snapshots in the order of taking (`retention.one_a_period`).
+fn since_set_back(taken: &[DateTime<Utc>], now: DateTime<Utc>) -> &[DateTime<Utc>] {
+    let mut next = now;
+    let later = taken.iter().rev().take_while(|at| **at <= std::mem::replace(&mut next, **at) + BACK_MIN).count();
+    taken.get(taken.len() - later..).unwrap_or_default()
 }
 
 /// As [`time_of`], of a name that somebody else chose: none from the future (`retention.receiver_counts`).
@@ -44,7 +67,13 @@ pub(crate) fn plausible_time_of(name: &str, now: DateTime<Utc>) -> Option<DateTi
 
 /// Whether a snapshot should be taken now, beside those that were taken at these times (`retention.one_a_period`).
 pub fn is_due(keep: &SnapshotCounts, taken: &[DateTime<Utc>], now: DateTime<Utc>) -> bool {
+    let taken = since_set_back(taken, now);
     kinds(keep).any(|(kind, _)| !has_one(kind, taken, kind.begin(now)))
+}
+
+/// The longest time for which a schedule may take nothing while files change: twice its shortest period.
+pub(crate) fn late_after_secs(keep: &SnapshotCounts) -> Option<i64> {
+    kinds(keep).map(|(kind, _)| 2 * kind.secs_max()).min()
 }
 
 /// The beginning of the hour in which a snapshot is taken next, if anything changes until then. One that is due already, and could
@@ -54,6 +83,7 @@ pub fn next(keep: &SnapshotCounts, taken: &[DateTime<Utc>], now: DateTime<Utc>) 
     if is_due(keep, taken, now) {
         return next_hour;
     }
+    let taken = since_set_back(taken, now);
     let free = kinds(keep).map(|(kind, _)| {
         let mut begin = kind.end(kind.begin(now));
         // Each turn finds another snapshot's period.
@@ -251,6 +281,10 @@ mod tests {
             "auto-2026-11-25_04-07",
             "auto-2026-11-25_04-07Zx",
             "auto-2026-11-25_04-07Z-hourly",
+            "auto-2026-11-25_04-07Z-1",
+            "auto-2026-11-25_04-07Z-02",
+            "auto-2026-11-25_04-07Z-+2",
+            "auto-2026-11-25_04-07Z-1000",
             "auto-2026-11-5_04-007Z",
             "auto-+026-11-25_04-07Z",
             "auto-2026-11-25_24-00Z",
@@ -296,7 +330,8 @@ mod tests {
         let taken = [at("2026-11-25 08:00")];
         assert!(is_due(&daily, &[], at("2026-11-25 08:00")));
         assert!(!is_due(&daily, &taken, at("2026-11-25 23:59")));
-        assert!(!is_due(&daily, &taken, at("2026-11-25 00:00")), "the clock was set back");
+        assert!(!is_due(&daily, &taken, at("2026-11-25 07:10")), "the clock was set back a little");
+        assert!(is_due(&daily, &taken, at("2026-11-25 00:00")), "the clock was set back");
         assert!(is_due(&daily, &taken, at("2026-11-26 00:00")));
         assert!(is_due(&daily, &taken, at("2019-01-01 00:00")), "the clock was set back by years");
         assert!(is_due(&daily, &[at("2099-01-01 00:00")], at("2026-11-25 00:00")), "one from the future");
@@ -307,6 +342,33 @@ mod tests {
         assert!(!is_due(&keep(0, 0, 0, 0), &[], at("2026-11-30 00:00")));
     }
 
+    /// Each day has one, whatever the clock said before it was put right.
+    #[test]
+    fn a_clock_that_was_ahead_costs_no_day() {
+        let daily = keep(0, 30, 0, 0);
+        let day = |n: i64| at("2026-11-25 00:00") + TimeDelta::days(n);
+        let ahead = (5..11).map(day);
+        let right = (6..12).map(|n| day(n) + TimeDelta::hours(3));
+        let clock: Times = ahead.chain(right.clone()).collect();
+        let taken = live(&daily, &clock);
+        assert!(right.clone().all(|at| taken.contains(&at)), "{taken:?}");
+        // A board without a battery, which begins each time in 1970 and stays there for five hours.
+        let mut lives = Times::new();
+        for _ in 0..10 {
+            let before = lives.len();
+            for now in (0..5).map(|hour| secs(hour * 3600 + 10)) {
+                if is_due(&daily, &lives[before..], now) {
+                    lives.push(now);
+                }
+            }
+            assert_eq!(lives.len(), before + 1, "one of this life");
+            lives = without(&lives, &unneeded(&daily, &lives));
+        }
+        let names: Vec<String> = names_at(secs(10)).take(3).collect();
+        assert_eq!(names, ["auto-1970-01-01_00-00Z", "auto-1970-01-01_00-00Z-2", "auto-1970-01-01_00-00Z-3"]);
+        assert!(names.iter().all(|name| time_of(name) == Some(secs(0))));
+    }
+
     #[test]
     fn the_next_one() {
         let daily = keep(0, 7, 0, 0);
@@ -314,7 +376,7 @@ mod tests {
         assert_eq!(next(&daily, &[], now), at("2026-11-25 09:00"), "overdue: tried every hour");
         assert_eq!(next(&daily, &[at("2026-11-25 01:00")], now), at("2026-11-26 00:00"));
         let ahead = [at("2026-11-25 01:00"), at("2026-11-26 01:00"), at("2026-11-27 01:00")];
-        assert_eq!(next(&daily, &ahead, now), at("2026-11-28 00:00"), "the clock was set back");
+        assert_eq!(next(&daily, &ahead, now), at("2026-11-25 09:00"), "the clock was set back: overdue");
         assert_eq!(next(&keep(3, 7, 0, 1), &[at("2026-11-25 08:00")], now), at("2026-11-25 09:00"));
     }
 
@@ -489,7 +551,8 @@ mod tests {
             let mut taken = Times::new();
             for now in clock {
                 let due = is_due(&keep, &taken, now);
-                let free = kinds(&keep).any(|(kind, _)| taken.iter().all(|at| kind.begin(*at) != kind.begin(now)));
+                let lately = since_set_back(&taken, now);
+                let free = kinds(&keep).any(|(kind, _)| lately.iter().all(|at| kind.begin(*at) != kind.begin(now)));
                 prop_assert_eq!(due, free);
                 let next = next(&keep, &taken, now);
                 prop_assert!(next > now && (due || is_due(&keep, &taken, next)));

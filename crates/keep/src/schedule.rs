@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use larder_base::passed;
+
 const DAY: Duration = Duration::from_secs(24 * 3600);
 /// Hours of local time in which a scrub begins: from the first on, before the second.
 const NIGHT: std::ops::Range<u32> = 3..6;
@@ -51,7 +53,7 @@ impl Schedule {
     /// Whether a scrub begins now, at this hour of local time.
     pub fn is_due(self, last_ms: u64, now_ms: u64, hour: u32, is_busy: bool) -> bool {
         let Some(interval) = self.interval() else { return false };
-        let since = Duration::from_millis(now_ms.saturating_sub(last_ms));
+        let since = Duration::from_millis(passed::since_ms(last_ms, now_ms));
         // An hour of grace: else each would begin an hour later than the one before.
         let due = since + Duration::from_secs(3600) >= interval;
         let overdue = since >= interval + interval / 2;

@@ -2,6 +2,8 @@
 //!
 //! - `schedules.volumes_at_hand`: looking a volume up by its name reads a disk. So the volumes of schedules are kept at hand, and
 //!   given up before they are closed: a volume is closed only when nobody else has it.
+//! - `schedules.set_back`: snapshots that were there when the clock was found to have gone back are of another time, whatever their
+//!   names say: none of them counts for the present period.
 //! - `schedules.told_once`: a fault is logged when it appears or changes, and once more when it is over.
 
 use std::collections::BTreeMap;
@@ -23,6 +25,10 @@ pub struct SnapshotRuns {
 pub struct Run {
     pub volume: Option<Volume>,
     pub fault: Option<KeepError>,
+    /// Snapshots up to this number are of before the clock went back (`schedules.set_back`).
+    pub since: u64,
+    /// How often it had gone back by then.
+    set_backs: u64,
 }
 
 impl Run {
@@ -39,6 +45,16 @@ impl SnapshotRuns {
 
     pub fn keep_at_hand(&self, name: &VolumeName, volume: &Volume) {
         self.runs.lock().entry(name.clone()).or_default().volume = Some(volume.clone());
+    }
+
+    /// The clock has gone back so often by now, and `newest` is the number of the newest snapshot. Returns [`Run::since`].
+    pub fn note_set_backs(&self, name: &VolumeName, set_backs: u64, newest: u64) -> u64 {
+        let mut runs = self.runs.lock();
+        let run = runs.entry(name.clone()).or_default();
+        if std::mem::replace(&mut run.set_backs, set_backs) != set_backs {
+            run.since = newest;
+        }
+        run.since
     }
 
     /// The outcome of a run (`schedules.told_once`).

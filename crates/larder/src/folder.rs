@@ -1,6 +1,6 @@
 //! The data folder of a daemon, and its announcement to commands.
 //!
-//! `larder.toml` (the configuration), `pool-lives` (the newest lives of pools that ran here), `secrets` (sealed password hashes), `larder.sock` (the API),
+//! `larder.toml` (the configuration), `pool-lives` (the newest lives of pools that ran here), `passed-time` (`passed.really`), `secrets` (sealed password hashes), `larder.sock` (the API),
 //! `larder.pid` (a lock that holds the pid). The folder is private: mode 0700.
 //!
 //! - `folder.one_daemon`: a data folder has one daemon. The lock on `larder.pid` is held from
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use larder_api::{Failure, FailureKind, SOCKET_NAME};
 use rustix::fs::{FlockOperation, flock};
 
-use crate::machine;
+use crate::{box_time, machine};
 
 pub(crate) const CONFIG_NAME: &str = "larder.toml";
 /// Links that users made in the browser.
@@ -79,6 +79,8 @@ impl DataFolder {
             writeln!(&lock, "{}", std::process::id())
         };
         write().map_err(|e| Failure::io(format_args!("cannot write {}", pid_file.display()), &e))?;
+        box_time::begin(&path);
+        box_time::keep(&path);
         Ok(DataFolder { path, _lock: lock, announcement: None })
     }
 
@@ -108,6 +110,7 @@ impl DataFolder {
 
 impl Drop for DataFolder {
     fn drop(&mut self) {
+        box_time::keep(&self.path);
         let _ = std::fs::remove_file(self.socket());
         if let Some(file) = self.announcement.take() {
             let _ = std::fs::remove_file(file);

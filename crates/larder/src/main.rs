@@ -21,6 +21,7 @@ macro_rules! eprintln {
 }
 
 mod allocator;
+mod box_time;
 mod cli;
 mod config;
 mod daemon;

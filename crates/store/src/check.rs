@@ -1,7 +1,7 @@
 //! Whether a store has what larder needs of it: each thing is tried, and named where it is missing.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
@@ -58,6 +58,11 @@ struct Checker {
 pub async fn check(store: Arc<dyn ObjectStore>) -> Vec<Probe> {
     let folder = probe_folder(&uuid::Uuid::new_v4().simple().to_string());
     let mut checker = Checker { store, folder, probes: Vec::new() };
+    // First: a server that refuses for the clock refuses all else, and keys and rights are then looked at in vain.
+    let outcome = checker.clock().await;
+    if !checker.add("clock", outcome) {
+        return checker.probes;
+    }
     let outcome = checker.read_after_write().await;
     if !checker.add("read after write", outcome) {
         return checker.probes;
@@ -80,14 +85,37 @@ pub async fn check(store: Arc<dyn ObjectStore>) -> Vec<Probe> {
     checker.add("old versions", outcome);
     let outcome = checker.latency().await;
     checker.add("latency", outcome);
-    let outcome = checker.clock().await;
-    checker.add("clock", outcome);
     checker.clean().await;
     checker.probes
 }
 
 fn said(error: Error) -> String {
     error.to_string()
+}
+
+/// What S3 and its likes answer where the time of a request is too far from theirs.
+fn is_for_clock(said: &str) -> bool {
+    ["RequestTimeTooSkewed", "RequestExpired"].iter().any(|code| said.contains(code))
+}
+
+/// With the server's time, where it says so.
+fn refused_for_clock(said: &str, here: SystemTime) -> String {
+    let server = said.split("<ServerTime>").nth(1).and_then(|rest| rest.split('<').next());
+    let there = server.and_then(|text| chrono::DateTime::parse_from_rfc3339(text.trim()).ok()).map(SystemTime::from);
+    let apart = there.map(|there| match here.duration_since(there) {
+        Ok(ahead) => format!("{} ahead of", words(ahead)),
+        Err(behind) => format!("{} behind", words(behind.duration())),
+    });
+    let apart = apart.unwrap_or_else(|| "far from".to_owned());
+    format!("this machine's clock is {apart} the store's, which refuses every request for that: set the clock")
+}
+
+fn words(span: Duration) -> String {
+    match span.as_secs() {
+        secs @ 0..7200 => format!("{} min", secs / 60),
+        secs @ 7200..172_800 => format!("{} hours", secs / 3600),
+        secs => format!("{} days", secs / 86_400),
+    }
 }
 
 fn ok(seen: impl Into<String>) -> Outcome {
@@ -311,10 +339,17 @@ impl Checker {
 
     async fn clock(&self) -> Outcome {
         let at = self.at("clock");
-        let before = std::time::SystemTime::now();
-        self.store.put(&at, "x".into()).await.map_err(said)?;
+        let before = SystemTime::now();
+        if let Err(error) = self.store.put(&at, "x".into()).await {
+            let said = said(error);
+            return match is_for_clock(&said) {
+                true => Err(refused_for_clock(&said, before)),
+                // Another probe says why.
+                false => Ok((ProbeState::Warn, "it is not known: the store cannot be written to".to_owned())),
+            };
+        }
         let meta = self.store.head(&at).await.map_err(said)?;
-        let there: std::time::SystemTime = meta.last_modified.into();
+        let there: SystemTime = meta.last_modified.into();
         let apart = there.duration_since(before).unwrap_or_else(|error| error.duration());
         // Times of objects come in whole seconds.
         if apart > CLOCK_SKEW_MAX {
@@ -328,5 +363,23 @@ impl Checker {
     async fn clean(&self) {
         let paths = self.store.list(Some(&self.folder)).map_ok(|object| object.location).boxed();
         let _ = self.store.delete_stream(paths).collect::<Vec<_>>().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_refusal_for_the_clock_says_how_far() {
+        let said = "Error: 403 Forbidden: <Error><Code>RequestTimeTooSkewed</Code><RequestTime>20271128T100000Z</RequestTime>\
+                    <ServerTime>2026-11-28T10:00:00Z</ServerTime></Error>";
+        assert!(is_for_clock(said) && !is_for_clock("403 Forbidden: AccessDenied"));
+        let at = |text: &str| SystemTime::from(chrono::DateTime::parse_from_rfc3339(text).unwrap());
+        let told = |here| refused_for_clock(said, at(here));
+        assert!(told("2027-11-28T10:00:00Z").starts_with("this machine's clock is 365 days ahead of the store's"));
+        assert!(told("2026-11-28T08:00:00Z").starts_with("this machine's clock is 2 hours behind the store's"));
+        assert!(refused_for_clock("RequestTimeTooSkewed", at("2026-11-28T08:00:00Z")).contains("far from the store's"));
     }
 }

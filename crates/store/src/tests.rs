@@ -131,6 +131,13 @@ async fn a_store_without_conditions_is_refused() {
     let probes = crate::check(Arc::clone(&bucket.store)).await;
     let missing: Vec<_> = probes.iter().filter(|probe| probe.state == ProbeState::Missing).map(|p| p.name).collect();
     assert_eq!(missing, ["conditional create", "conditional update"]);
+    server.set_fault("skewed", "1");
+    let probes = crate::check(Arc::clone(&bucket.store)).await;
+    assert_eq!(
+        probes.iter().map(|probe| (probe.name, probe.state)).collect::<Vec<_>>(),
+        [("clock", ProbeState::Missing)]
+    );
+    assert!(probes[0].seen.contains("set the clock"), "{probes:?}");
 }
 
 // ---------------------------------------------------------------------------------------------- owner

@@ -9,6 +9,10 @@
 //! - `inode.ahead_of_record`: `core.attr` may be ahead of the engine (`attr_dirty`) after unstable
 //!   writes and changes of times. Each batch about the inode includes its record
 //!   (`meta.records_at_submit`) and clears the mark.
+//! - `inode.lost_is_another`: size, times and number of changes tell every two contents of a file apart that anybody has seen,
+//!   over crashes too. In memory the number is even after each change. A record that is written while some data is unstable
+//!   (`has_unstable`) has the odd number before that, and its times of change lie a second later: so the state that a crash
+//!   leaves by taking this data is none that was seen before. A record with an even number has all data of its state.
 //! - `inode.gone_is_final`: `gone` is set, under `core`, at the moment when the last link and the
 //!   last open are gone. No record of the inode is written from then on: it would resurrect the
 //!   file.

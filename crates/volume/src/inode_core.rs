@@ -14,6 +14,9 @@ use crate::negative_names::NegativeNames;
 /// Cookies 0, 1 and 2 mean start, `.` and `..` to protocols.
 pub(crate) const FIRST_COOKIE: u64 = 3;
 
+/// By how much the times of a file move that lost data in a crash. Programs that compare whole seconds see it, too.
+const LOST_SECS: i64 = 1;
+
 pub(crate) struct InodeCore {
     pub(crate) attr: Attr,
     /// `attr` is ahead of the engine.
@@ -22,6 +25,8 @@ pub(crate) struct InodeCore {
     /// the engine yet, and a crash must not leave a file of zeros. `None`: the record has
     /// `attr.size`.
     pub(crate) size_stored: Option<u64>,
+    /// Some data is neither in extents nor in an intent, so a crash takes it (`inode.lost_is_another`).
+    pub(crate) has_unstable: bool,
     /// Bytes that the extents in the engine take up, and reserved bytes: the record's `allocated`.
     /// `attr.allocated` adds dirty bytes outside reserved ranges.
     pub(crate) stored_bytes: u64,
@@ -60,6 +65,17 @@ impl InodeCore {
     /// The facts that decide about access to it.
     pub(crate) fn guarded(&self) -> Guarded {
         Guarded { attr: self.attr, acl: self.acl.clone() }
+    }
+
+    /// Times of change, and the number of changes, for the record: those of the state that a crash would leave
+    /// (`inode.lost_is_another`).
+    pub(crate) fn recorded_state(&self) -> (Timestamp, Timestamp, u64) {
+        let Attr { mtime, ctime, change, .. } = self.attr;
+        if !self.has_unstable {
+            return (mtime, ctime, change);
+        }
+        let later = |time: Timestamp| Timestamp { secs: time.secs.saturating_add(LOST_SECS), ..time };
+        (later(mtime), later(ctime), change.saturating_sub(1))
     }
 
     /// Adapts the list after `set` was applied to an inode with the permission bits `before`
@@ -119,6 +135,7 @@ pub(crate) fn new_core(id: FileId, kind: FileKind, parent: Ino, now: Timestamp) 
         attr,
         attr_dirty: false,
         size_stored: None,
+        has_unstable: false,
         stored_bytes: 0,
         has_reserved: false,
         recorded: None,

@@ -72,6 +72,7 @@ fn key_text(key: &[u8]) -> String {
         Some(&tag::SUPERBLOCK) => Some("superblock".to_owned()),
         Some(&tag::NEXT_INO) => Some("next inode".to_owned()),
         Some(&tag::BLOCK) => Some("next block of segments".to_owned()),
+        Some(&tag::CHANGE_BASE) => Some("base of changes".to_owned()),
         Some(&tag::USAGE) => Some("usage".to_owned()),
         Some(&tag::INODE) => of("inode"),
         Some(&tag::ENTRY) => of("entry").map(|text| format!("{text} {}", tail(9))),
@@ -99,7 +100,7 @@ fn value_text(key: &Bytes, value: &Bytes) -> FsResult<String> {
             let superblock = keys::decode_superblock(value)?;
             format!("volume {} created {}", superblock.id, superblock.created.secs)
         }
-        Some(&tag::NEXT_INO) => keys::decode_next_ino(value)?.to_string(),
+        Some(&tag::NEXT_INO | &tag::CHANGE_BASE) => keys::decode_next_ino(value)?.to_string(),
         Some(&tag::BLOCK) => keys::decode_block(value)?.to_string(),
         Some(&tag::USAGE) => {
             let usage = keys::decode_usage(value)?;

@@ -37,6 +37,7 @@ pub(crate) mod tag {
     pub(crate) const INTENT: u8 = b'W';
     pub(crate) const SEGMENT: u8 = b'G';
     pub(crate) const BLOCK: u8 = b'B';
+    pub(crate) const CHANGE_BASE: u8 = b'A';
     pub(crate) const SNAPSHOT: u8 = b'P';
     pub(crate) const CHANGED: u8 = b'H';
     pub(crate) const SAVED: u8 = b'V';
@@ -47,8 +48,26 @@ pub(crate) mod tag {
 const _: () = {
     use tag::*;
     let tags = [
-        SUPERBLOCK, NEXT_INO, USAGE, INODE, ENTRY, COOKIE, FOLDED, XATTR, ORPHAN, NOTHING, EXTENT, RESERVED, INTENT,
-        SEGMENT, BLOCK, SNAPSHOT, CHANGED, SAVED, SHARER,
+        SUPERBLOCK,
+        NEXT_INO,
+        USAGE,
+        INODE,
+        ENTRY,
+        COOKIE,
+        FOLDED,
+        XATTR,
+        ORPHAN,
+        NOTHING,
+        EXTENT,
+        RESERVED,
+        INTENT,
+        SEGMENT,
+        BLOCK,
+        CHANGE_BASE,
+        SNAPSHOT,
+        CHANGED,
+        SAVED,
+        SHARER,
     ];
     let mut at = 0;
     while at < tags.len() {
@@ -72,6 +91,8 @@ pub(crate) const SUPERBLOCK_KEY: &[u8] = &[tag::SUPERBLOCK];
 pub(crate) const NEXT_INO_KEY: &[u8] = &[tag::NEXT_INO];
 /// The next block of segments' numbers (`segment.numbers_of_an_opening`).
 pub(crate) const BLOCK_KEY: &[u8] = &[tag::BLOCK];
+/// What numbers of changes are added to in this opening; coded as the next inode is.
+pub(crate) const CHANGE_BASE_KEY: &[u8] = &[tag::CHANGE_BASE];
 /// The number of the snapshot that was taken for a rollback which has not been asked for yet (`rollback.saved_for_nothing_goes`).
 pub(crate) const SAVED_KEY: &[u8] = &[tag::SAVED];
 pub(crate) const USAGE_KEY: &[u8] = &[tag::USAGE];
@@ -272,10 +293,11 @@ pub(crate) fn encode_inode(ino: Ino, core: &InodeCore) -> (Bytes, Bytes) {
     out.put_u64(core.stored_bytes);
     out.put_u32(attr.rdev.0);
     out.put_u32(attr.rdev.1);
-    for time in [attr.atime, attr.mtime, attr.ctime, attr.btime] {
+    let (mtime, ctime, change) = core.recorded_state();
+    for time in [attr.atime, mtime, ctime, attr.btime] {
         put_time(&mut out, time);
     }
-    out.put_u64(attr.change);
+    out.put_u64(change);
     out.put_u32(attr.dos);
     out.put_u64(core.parent.0);
     out.put_u64(core.next_cookie);
@@ -328,6 +350,7 @@ pub(crate) fn decode_inode(ino: Ino, value: &[u8]) -> FsResult<InodeCore> {
         attr,
         attr_dirty: false,
         size_stored: None,
+        has_unstable: false,
         stored_bytes: allocated,
         has_reserved: flags & FLAG_RESERVED != 0,
         recorded: Some(Owned { uid, gid, bytes: allocated }),

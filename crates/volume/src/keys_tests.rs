@@ -29,6 +29,7 @@ pub(crate) fn sample() -> InodeCore {
         attr,
         attr_dirty: false,
         size_stored: None,
+        has_unstable: false,
         stored_bytes: 0,
         has_reserved: false,
         recorded: None,

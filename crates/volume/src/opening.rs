@@ -34,6 +34,9 @@ use crate::table::{EntryCache, InodeBudget, InodeTable, VolumeTag};
 /// A receiver that falls further behind is told that it lost events.
 const EVENTS_MAX: usize = 4096;
 
+/// Numbers of changes that were told and that a crash took away are fewer.
+const LOST_CHANGES_MAX: u64 = 1 << 32;
+
 /// The parts that a volume is opened from.
 pub(crate) struct StateParts {
     pub(crate) id: uuid::Uuid,
@@ -106,6 +109,7 @@ impl State {
             parts.clones.iter().for_each(|(number, name)| catalog.begin_clone(*number, name));
             let meta: Arc<dyn Meta> = Arc::new(Routed::new(Arc::clone(&catalog)));
             meta.set_epoch((!catalog.is_empty()).then_some(epoch));
+            let change_base = begin_changes(&*meta, parts.clock.now(), parts.followed.is_some()).await?;
             let inodes = Arc::new(InodeTable::new(Arc::clone(&meta), parts.inode_budget));
             let settings = Arc::new(DataSettings::new(&parts.properties));
             let data = Data::open(DataParts {
@@ -127,9 +131,6 @@ impl State {
                 followed: parts.followed.is_some(),
             })
             .await?;
-            // A million changes a second.
-            let opened = parts.clock.now();
-            let change_base = (opened.secs.max(0) as u64) << 20 | u64::from(opened.nanos >> 10);
             let state = Arc::new(State {
                 id: parts.id,
                 handles: parts.handles,
@@ -217,6 +218,22 @@ impl State {
         let _ = self.handle_key.set(made);
         Ok(())
     }
+}
+
+/// The base of this opening ([`State::change_base`]): beyond all that was told by those before, whatever the clock says.
+async fn begin_changes(meta: &dyn Meta, now: Timestamp, is_followed: bool) -> FsResult<u64> {
+    // Older larders kept none and had the clock's, a million changes a second.
+    let by_clock = (now.secs.max(0) as u64) << 20 | u64::from(now.nanos >> 10);
+    let before = meta.get(keys::CHANGE_BASE_KEY).await?;
+    let before = before.map_or(Ok(0), |value| keys::decode_next_ino(&value))?;
+    let base = by_clock.max(before.saturating_add(LOST_CHANGES_MAX));
+    if !is_followed {
+        let mut batch = Batch::default();
+        batch.put(keys::CHANGE_BASE_KEY, keys::encode_next_ino(base));
+        let ticket = meta.write(batch).await?;
+        meta.durable(ticket).await?;
+    }
+    Ok(base)
 }
 
 fn verify_superblock(value: &[u8], id: uuid::Uuid) -> FsResult<()> {

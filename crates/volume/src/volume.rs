@@ -130,8 +130,7 @@ impl Volume {
     }
 
     /// What [`Attr::change`] is added to where clients keep what they read by it: numbers of changes that a crash took away
-    /// come again with other content. It grows from opening to opening by more than any file can change meanwhile, as long as
-    /// the clock does not go back.
+    /// come again with other content. It grows from opening to opening by more than any file can change meanwhile.
     pub fn change_base(&self) -> u64 {
         self.state.change_base
     }

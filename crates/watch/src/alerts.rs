@@ -18,6 +18,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use larder_base::passed;
 use serde::{Deserialize, Serialize};
 
 use crate::event::{EventKind, Severity};
@@ -200,7 +201,7 @@ impl Alerts {
             let reminds = !alert.acknowledged
                 && alert.away_since_ms.is_none()
                 && alert.severity > Severity::Info
-                && now_ms.saturating_sub(alert.told_ms) >= DAY_MS;
+                && passed::since_ms(alert.told_ms, now_ms) >= DAY_MS;
             if !alert.is_silent(now_ms) && (alert.untold || reminds) {
                 (alert.untold, alert.told_ms) = (false, now_ms);
                 news.push((Change::Reminder, alert.clone()));
@@ -240,12 +241,12 @@ impl Alerts {
         };
         let event = condition.key.event.event();
         let first_ms = *self.waiting.entry(condition.key.clone()).or_insert(now_ms);
-        if now_ms.saturating_sub(first_ms) < event.after_s * 1000 || !self.makes_room(severity) {
+        if passed::since_ms(first_ms, now_ms) < event.after_s * 1000 || !self.makes_room(severity) {
             return None;
         }
         self.waiting.remove(&condition.key);
         let before = self.past.iter().rev().find(|past| past.key == condition.key);
-        let before = before.filter(|past| now_ms.saturating_sub(past.ended_ms.unwrap_or(0)) < SWING_MS);
+        let before = before.filter(|past| passed::since_ms(past.ended_ms.unwrap_or(0), now_ms) < SWING_MS);
         let returns = before.map_or(0, |past| past.returns.saturating_add(1));
         let silent_until_ms = before.and_then(|past| past.silent_until_ms).filter(|until| now_ms < *until);
         let alert = Alert {
@@ -351,7 +352,7 @@ impl Alert {
             returns => SETTLE_FIRST_MS.saturating_mul(1 << (returns - 1).min(10)).min(SETTLE_MAX_MS),
         };
         let since = *self.away_since_ms.get_or_insert(now_ms);
-        now_ms.saturating_sub(since) >= settle_ms
+        passed::since_ms(since, now_ms) >= settle_ms
     }
 }
 

@@ -1,5 +1,7 @@
 //! The week in a message: health, room, what changed.
 
+use larder_base::passed;
+
 use crate::alerts::{Alert, DAY_MS};
 
 pub const WEEK_MS: u64 = 7 * DAY_MS;
@@ -59,7 +61,7 @@ fn list(text: &mut String, lines: &[String]) {
 /// Whether a digest is due: at `hour` of local time, a week after the last. The first comes at the first such hour.
 pub fn is_due(last_ms: u64, now_ms: u64, hour_now: u32, hour: u32) -> bool {
     // Two hours of grace: else each would come later than the one before.
-    let since = now_ms.saturating_sub(last_ms) + 2 * 3600 * 1000;
+    let since = passed::since_ms(last_ms, now_ms) + 2 * 3600 * 1000;
     since >= WEEK_MS && (hour_now == hour || since >= WEEK_MS + DAY_MS)
 }
 

@@ -175,7 +175,10 @@ events! {
         "Mend it (larder config check says where), then: larder reload";
     ClockJumped "clock-jumped" Warning moment 0,
         "The clock of this machine was set by more than a minute.",
-        "See to its time service (timedatectl); snapshots and expiry follow the clock";
+        "See to its time service (timedatectl); names of snapshots and times of files follow the clock";
+    ClockBehind "clock-behind" Warning lasts 120,
+        "The clock of this machine is before a time that has passed already.",
+        "Set it, and see to its time service and its battery (timedatectl); passwords of telephones and certificates go by it";
     Restarted "restarted" Warning moment 0,
         "larder had not been stopped in order: it or the machine crashed, or power failed.",
         "Nothing that was acknowledged is lost. See the log from before the start";

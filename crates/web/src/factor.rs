@@ -2,7 +2,8 @@
 //! lost.
 //!
 //! - `factors.kept_first`: a factor is begun or ended, and a recovery code used, when that is on disk, not before.
-//! - `factors.code_once`: a code opens once. After a start, codes of before and of that moment are refused.
+//! - `factors.code_once`: a code opens once, over restarts too: the step of the last one is on disk before it opens. The step of a
+//!   clock that was ahead refuses no others once the clock is right.
 //! - `factors.guesses_bounded`: after [`WRONG_MAX`] wrong codes of a user none is tried until [`WRONG_FOR`] is over. Codes
 //!   are tried for somebody who gave the right password, so strangers lock nobody out.
 //! - `factors.damage_opens_nothing`: while the file cannot be read, nobody logs in.
@@ -57,8 +58,8 @@ struct Factor {
     recovery: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     passkeys: Vec<Passkey>,
-    /// The last step whose code was taken.
-    #[serde(skip)]
+    /// The last step whose code was taken; 0: none, or before this was kept.
+    #[serde(default)]
     last_step: u64,
 }
 
@@ -198,8 +199,9 @@ fn grouped(code: &str) -> String {
 
 /// The step of a code that is right now and was not taken yet (`factors.code_once`).
 fn right_step(secret: &[u8], last_step: u64, given: &str, now: u64) -> Option<u64> {
-    let steps = now.saturating_sub(SKEW_STEPS)..=now.saturating_add(SKEW_STEPS);
-    steps.filter(|step| *step > last_step).find(|step| is_same(given, &code(secret, *step)))
+    let newest = now.saturating_add(SKEW_STEPS);
+    let steps = now.saturating_sub(SKEW_STEPS)..=newest;
+    steps.filter(|step| *step > last_step || last_step > newest).find(|step| is_same(given, &code(secret, *step)))
 }
 
 fn shown(user: &str, secret: &[u8]) -> Shown {
@@ -248,14 +250,11 @@ pub fn without(file: &[u8], user: &str) -> Result<(Vec<u8>, FactorsEnded), Failu
 
 impl Factors {
     /// Takes in the file of an earlier run; nothing where there was none.
-    pub fn read(&self, bytes: Option<&[u8]>, secs: i64) {
+    pub fn read(&self, bytes: Option<&[u8]>) {
         let mut table = self.table.lock();
         match bytes.map(serde_json::from_slice::<Kept>) {
             None => {}
-            Some(Ok(mut kept)) => {
-                kept.of.values_mut().for_each(|factor| factor.last_step = step_of(secs));
-                table.kept = kept;
-            }
+            Some(Ok(kept)) => table.kept = kept,
             Some(Err(_)) => table.is_damaged = true,
         }
     }
@@ -476,6 +475,11 @@ impl Factors {
         self.change(|kept| kept.is_demanded = is_demanded, keep).await
     }
 
+    /// The code that was right opens nothing any more, over restarts too (`factors.code_once`).
+    pub async fn keep_step<K: AsyncFnOnce(Vec<u8>) -> Result<(), Failure>>(&self, keep: K) -> Result<(), Failure> {
+        self.change(|_| (), keep).await
+    }
+
     /// The recovery code opens nothing any more.
     pub async fn use_up<K: AsyncFnOnce(Vec<u8>) -> Result<(), Failure>>(
         &self,
@@ -528,8 +532,9 @@ impl Factors {
         let mut table = self.table.lock();
         // Codes may have been taken meanwhile.
         for (user, factor) in &mut kept.of {
-            let now = table.kept.of.get(user).map_or(0, |before| before.last_step);
-            factor.last_step = factor.last_step.max(now);
+            if let Some(now) = table.kept.of.get(user).filter(|now| now.secret == factor.secret) {
+                factor.last_step = now.last_step;
+            }
         }
         table.kept = kept;
         Ok(())
@@ -640,12 +645,27 @@ mod tests {
         assert_eq!(try_at(&factors, now + 1, next), Tried::Right);
         assert_eq!(try_at(&factors, now + 1, next), Tried::Wrong);
         assert_eq!(try_at(&factors, now + 4, next), Tried::Wrong, "of a clock too far ahead");
-        // After a start: neither what was taken before nor what may have been.
+        // After a start, whatever the clock says then.
+        let mut kept = Vec::new();
+        let keep = async |bytes| {
+            kept = bytes;
+            Ok(())
+        };
+        factors.keep_step(keep).await.unwrap();
         let after = Factors::default();
-        after.read(Some(&file), next);
+        after.read(Some(&kept));
         assert!(after.has("ann") && !after.owes("ann"));
         assert_eq!(try_at(&after, now + 1, next), Tried::Wrong);
         assert_eq!(try_at(&after, now + 2, next), Tried::Right);
+        let year = 365 * 24 * 3600;
+        assert_eq!(try_at(&after, step_of(next + year), next + year), Tried::Right, "the clock is ahead");
+        let late = next + 120;
+        assert_eq!(try_at(&after, step_of(late), late), Tried::Right, "and right again");
+        assert_eq!(try_at(&after, step_of(late), late), Tried::Wrong);
+        // A start with a clock that is ahead takes nothing for used.
+        let ahead = Factors::default();
+        ahead.read(Some(&kept));
+        assert_eq!(try_at(&ahead, step_of(late), late), Tried::Right);
         assert!(!String::from_utf8(file).unwrap().contains("MY"), "codes are kept as hashes");
     }
 
@@ -657,12 +677,12 @@ mod tests {
         assert!(factors.has("ann"));
         assert!(factors.end_of_another(("ann", 8), full).await.is_err() && factors.has("ann"));
         let after = Factors::default();
-        after.read(Some(&file), AT);
+        after.read(Some(&file));
         after.end_of_another(("ann", 8), async |_| Ok(())).await.unwrap();
         assert!(!after.has("ann") && factors.has("ann"));
         // Of an earlier release.
         let old = Factors::default();
-        old.read(Some(br#"{"is_demanded":false,"of":{"ann":{"secret":"00","recovery":[]}}}"#), AT);
+        old.read(Some(br#"{"is_demanded":false,"of":{"ann":{"secret":"00","recovery":[]}}}"#));
         old.end_of_another(("ann", 8), full).await.unwrap();
         assert!(old.has("ann"), "nobody knows whose it was");
     }
@@ -732,7 +752,7 @@ mod tests {
         factors.passkey_signed("ann", "b", (6, AT), keep).await.unwrap();
         assert!(factors.passkey_signed("ann", "b", (6, AT), async |_| Ok(())).await.is_err());
         let after = Factors::default();
-        after.read(Some(&file), AT);
+        after.read(Some(&file));
         assert_eq!(after.passkeys("ann"), factors.passkeys("ann"));
         assert!(after.add_passkey("ann", passkey("d", 0), async |_| Err(Failure::invalid("full"))).await.is_err());
         assert_eq!(after.passkeys("ann").len(), 2, "what is not on disk did not happen");
@@ -763,10 +783,10 @@ mod tests {
         let factors = Factors::default();
         for damaged in [&b""[..], b"{", b"[]", b"{\"is_demanded\":true}"] {
             let factors = Factors::default();
-            factors.read(Some(damaged), 0);
+            factors.read(Some(damaged));
             assert!(factors.is_damaged(), "{damaged:?}");
         }
-        factors.read(None, 0);
+        factors.read(None);
         assert!(!factors.is_damaged());
         let first = factors.wait_for_code("ann", 1, Duration::ZERO);
         assert_eq!(factors.waits(&first, PENDING_FOR - Duration::from_secs(1)), Some(("ann".to_owned(), 1)));

@@ -246,12 +246,12 @@ impl Web {
 
     /// Sessions for a file: hashes of tokens, which open nothing (`browsers.survive_a_restart`).
     pub fn sessions(&self) -> Vec<u8> {
-        self.0.sessions.written(self.0.now(), self.0.clock.now().secs)
+        self.0.sessions.written(self.0.now(), self.0.clock.box_now().secs)
     }
 
     /// Takes back the sessions of an earlier run. Damaged bytes are no sessions.
     pub fn take_sessions(&self, bytes: &[u8]) {
-        self.0.sessions.read(bytes, self.0.now(), self.0.clock.now().secs);
+        self.0.sessions.read(bytes, self.0.now(), self.0.clock.box_now().secs);
     }
 
     /// Returns when sessions have begun or ended since it was called last.
@@ -261,7 +261,7 @@ impl Web {
 
     /// Takes in the second factors of an earlier run; `None` where no file is. Damage lets nobody in.
     pub fn take_factors(&self, bytes: Option<&[u8]>) {
-        self.0.factors.read(bytes, self.0.clock.now().secs);
+        self.0.factors.read(bytes);
     }
 
     /// Ends a user's second factors, as after a password that somebody else set.

@@ -201,14 +201,36 @@ async fn refusals_are_those_of_removals() {
     assert_eq!(f.text("a").await, "1");
 }
 
+/// By a clock that was always right.
+pub(crate) fn before(second: i64) -> Age {
+    Age { before: second, when: |ctime| ctime }
+}
+
+/// A file was removed while the clock said 1970, or the year after this one: the box knows when that was.
+#[tokio::test]
+async fn thinning_goes_by_what_really_passed() {
+    let f = Fixture::new().await;
+    let ann = user(ANN);
+    f.file(&ann, f.top, "a", "1").await;
+    f.files.unlink(&ann, f.top, b"a").await.unwrap();
+    // By the wall clock it is older than all times of the box.
+    let just_now = Age { before: i64::MAX - 1, when: |_| i64::MAX - 1 };
+    assert!(f.files.bin_is_due(just_now), "nobody has looked yet");
+    assert_eq!(f.files.thin_bin(just_now).await.unwrap(), 0);
+    assert!(!f.files.bin_is_due(just_now), "the oldest is known, and how old it is");
+    let long_ago = Age { before: i64::MIN + 1, when: |_| i64::MIN };
+    assert!(f.files.bin_is_due(long_ago));
+    assert_eq!(f.files.thin_bin(long_ago).await.unwrap(), 1);
+}
+
 #[tokio::test]
 async fn thinning_goes_by_the_time_of_removal() {
     let f = Fixture::new().await;
     let ann = user(ANN);
     let bin_seconds = async || f.find(".recycle/docs/a").await.map(|attr| attr.ctime.secs);
-    assert!(f.files.bin_is_due(i64::MAX), "nobody has looked yet");
-    assert_eq!(f.files.thin_bin(i64::MAX).await.unwrap(), 0);
-    assert!(!f.files.bin_is_due(i64::MAX), "there is no bin");
+    assert!(f.files.bin_is_due(before(i64::MAX)), "nobody has looked yet");
+    assert_eq!(f.files.thin_bin(before(i64::MAX)).await.unwrap(), 0);
+    assert!(!f.files.bin_is_due(before(i64::MAX)), "there is no bin");
     let docs = f.dir(&ann, f.top, "docs", 0o755).await;
     f.file(&ann, docs, "a", "1").await;
     let deep = f.dir(&ann, docs, "deep", 0o755).await;
@@ -216,19 +238,19 @@ async fn thinning_goes_by_the_time_of_removal() {
     f.files.unlink(&ann, docs, b"a").await.unwrap();
     f.files.unlink(&ann, deep, b"b").await.unwrap();
     let removed_at = bin_seconds().await.unwrap();
-    assert!(f.files.bin_is_due(removed_at + 1) && !f.files.bin_is_due(removed_at));
-    assert_eq!(f.files.thin_bin(removed_at - 10).await.unwrap(), 0);
-    assert!(bin_seconds().await.is_ok() && !f.files.bin_is_due(removed_at - 10), "the oldest is known");
-    assert!(f.files.bin_is_due(i64::MAX));
-    assert_eq!(f.files.thin_bin(i64::MAX).await.unwrap(), 4, "two files and the folders around them");
+    assert!(f.files.bin_is_due(before(removed_at + 1)) && !f.files.bin_is_due(before(removed_at)));
+    assert_eq!(f.files.thin_bin(before(removed_at - 10)).await.unwrap(), 0);
+    assert!(bin_seconds().await.is_ok() && !f.files.bin_is_due(before(removed_at - 10)), "the oldest is known");
+    assert!(f.files.bin_is_due(before(i64::MAX)));
+    assert_eq!(f.files.thin_bin(before(i64::MAX)).await.unwrap(), 4, "two files and the folders around them");
     let bin = f.find(".recycle").await.unwrap().id.ino;
     assert_eq!(f.names(bin).await, Vec::<String>::new());
-    assert!(!f.files.bin_is_due(i64::MAX));
+    assert!(!f.files.bin_is_due(before(i64::MAX)));
     assert!(f.find("docs/deep").await.is_ok(), "what was not removed stays");
     // All handles of one share have one bin.
     f.file(&ann, docs, "a", "1").await;
     f.files.outright().recycling(f.top).unlink(&ann, docs, b"a").await.unwrap();
-    assert!(f.files.bin_is_due(i64::MAX));
+    assert!(f.files.bin_is_due(before(i64::MAX)));
 }
 
 #[tokio::test]

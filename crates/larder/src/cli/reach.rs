@@ -133,6 +133,7 @@ impl Backend {
             Target::Daemon(client) => Ok(Backend::Daemon(client)),
             Target::Config(config) => {
                 let storage = Storage::default();
+                crate::box_time::begin(&config.data);
                 for pool in &config.pools {
                     let opened = crate::daemon::open_configured(pool, &config.data, false, false, memory()).await;
                     match opened {

@@ -255,6 +255,8 @@ fn text(checked: &Checked) -> String {
         checked.probes.iter().filter(|line| line.state == "MISSING").map(|line| line.name).collect();
     let end = match missing.is_empty() {
         true => format!("{} can keep volumes: larder up --store {}", checked.url, checked.url),
+        // Keys and rights were not looked at.
+        false if missing == ["clock"] => format!("{} was not checked: set the clock, and try again", checked.url),
         false => format!("{} cannot keep volumes: it lacks {}", checked.url, missing.join(", ")),
     };
     format!("{}\n{end}", render::table(&rows, &[]))

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
 use larder_api::{ChartSample, ChartSpan, ChartSpanName, Charts};
+use larder_base::passed;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
@@ -98,16 +99,23 @@ pub(super) struct Seen {
     pub(super) celsius: Option<f64>,
 }
 
+/// The newest sample of a clock that was set back a little stays.
+const AHEAD_SLOTS_MAX: u64 = 2;
+
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Kept {
     spans: [VecDeque<Slot>; 4],
 }
 
 impl Kept {
-    /// A clock that was set back adds to the newest sample.
-    fn add(&mut self, at_s: u64, seen: &Seen) {
+    /// A clock that is behind adds to the newest sample. Samples from the future are of a clock that was ahead: they go, or they
+    /// would swallow those of today.
+    fn add(&mut self, at_s: u64, is_behind: bool, seen: &Seen) {
         for (slots, (_, step_s, count_max)) in self.spans.iter_mut().zip(SPANS) {
             let period = at_s / step_s;
+            while !is_behind && slots.back().is_some_and(|last| last.period > period + AHEAD_SLOTS_MAX) {
+                slots.pop_back();
+            }
             if slots.back().is_none_or(|last| last.period < period) {
                 slots.push_back(Slot::new(period));
             }
@@ -140,7 +148,7 @@ impl ChartState {
     }
 
     pub(super) fn add(&self, at_s: u64, seen: &Seen) {
-        self.kept.lock().add(at_s, seen);
+        self.kept.lock().add(at_s, passed::is_behind(), seen);
     }
 
     pub(crate) fn write(&self) {
@@ -175,7 +183,7 @@ mod tests {
         let mut kept = Kept::default();
         let minutes = 3 * 366 * 1440;
         for minute in 0..minutes {
-            kept.add(minute * 60, &seen((minute % 10) as f64, Some((minute % 7) as f64)));
+            kept.add(minute * 60, false, &seen((minute % 10) as f64, Some((minute % 7) as f64)));
         }
         let lengths: Vec<usize> = kept.spans.iter().map(VecDeque::len).collect();
         assert_eq!(lengths, SPANS.map(|(.., max)| max));
@@ -183,7 +191,7 @@ mod tests {
         assert_eq!((of_ten.read_bytes_per_s, of_ten.disk_celsius, of_ten.watts), (Some(4.5), Some(6.0), None));
         // A clock that was set back makes no new sample.
         let newest = kept.spans[0].back().unwrap().period;
-        kept.add(0, &seen(1.0, None));
+        kept.add(0, true, &seen(1.0, None));
         assert_eq!(kept.spans[0].back().unwrap().period, newest);
     }
 
@@ -192,7 +200,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("watch")).unwrap();
         let charts = ChartState::open(folder.path());
-        charts.kept.lock().add(3600, &seen(7.0, None));
+        charts.kept.lock().add(3600, false, &seen(7.0, None));
         charts.write();
         let again = ChartState::open(folder.path());
         assert_eq!(again.told(), charts.told());

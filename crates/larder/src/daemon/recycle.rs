@@ -1,13 +1,14 @@
 //! Recycle bins of shares are thinned by age, as `recycle = { days = 30 }` asks for.
 //!
+//! Age is what has really passed since the removal, by the time of the box (`passed.really`): a clock that jumps empties no bin.
 //! Once an hour each bin is asked, in memory, whether something in it is old enough. A bin is walked where the answer is yes:
 //! once after a start, and then when its oldest removal has become too old. So an idle larder reads no disk for it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::Utc;
-use larder_files::Files;
+use larder_base::passed;
+use larder_files::{Age, Files};
 
 use super::{Daemon, shares};
 use crate::config::ShareConfig;
@@ -28,7 +29,8 @@ impl Daemon {
         for (share, days) in self.shares_with_bins().await {
             // A share that is not served has said so, and nothing goes into its bin.
             let Ok((files, root)) = shares::found(&share, &self.storage).await else { continue };
-            thin(&share.name, &files.recycling(root), Utc::now().timestamp() - i64::from(days) * DAY_SECS).await;
+            let before = passed::now_secs() - i64::from(days) * DAY_SECS;
+            thin(&share.name, &files.recycling(root), Age { before, when: passed::when_secs }).await;
         }
     }
 
@@ -43,11 +45,11 @@ impl Daemon {
     }
 }
 
-async fn thin(share: &str, files: &Files, second: i64) {
-    if !files.bin_is_due(second) {
+async fn thin(share: &str, files: &Files, age: Age) {
+    if !files.bin_is_due(age) {
         return;
     }
-    match files.thin_bin(second).await {
+    match files.thin_bin(age).await {
         Ok(0) => {}
         Ok(removed) => tracing::debug!("removed {removed} old entries from the recycle bin of the share '{share}'"),
         Err(error) => tracing::warn!("the recycle bin of the share '{share}' is not thinned: {error}"),

@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use larder_api::{Failure, SnapshotCounts, SnapshotSchedule};
+use larder_base::passed;
 use larder_keep::KeepError;
 use larder_keep::snapshot_runs::Run;
-use larder_keep::snapshot_schedule::{AFTER_THE_HOUR, shown, take, take_due, thin};
+use larder_keep::snapshot_schedule::{AFTER_THE_HOUR, check_late, shown, take, take_due, thin};
 use larder_volume::Volume;
 
 use super::Daemon;
@@ -64,12 +65,13 @@ impl Daemon {
 
     /// Takes the snapshot that is due, if anything changed, and destroys those that no period needs.
     async fn keep_up(&self, volume: &Volume, name: &VolumeName, keep: &SnapshotCounts) -> Result<(), KeepError> {
-        let taken = take_due(volume, name, keep, Utc::now()).await;
+        let taken = take_due(volume, name, keep, self.taken_since(volume, name), Utc::now()).await;
         if matches!(taken, Ok(true)) {
             self.replication.wake();
         }
         let thinned = self.thin(volume, name, keep).await;
-        taken.and(thinned)
+        let late = check_late(volume, name, keep);
+        taken.and(thinned).and(late)
     }
 
     /// The volume of a schedule (`schedules.volumes_at_hand`).
@@ -97,9 +99,15 @@ impl Daemon {
         keep: &SnapshotCounts,
         now: DateTime<Utc>,
     ) -> Result<bool, Failure> {
-        let is_taken = take(volume, name, now).await.map_err(as_failure)?;
+        let is_taken = take(volume, name, self.taken_since(volume, name), now).await.map_err(as_failure)?;
         self.replication.wake();
         self.thin(volume, name, keep).await.map_err(as_failure).map(|()| is_taken)
+    }
+
+    /// `schedules.set_back`
+    fn taken_since(&self, volume: &Volume, name: &VolumeName) -> u64 {
+        let newest = volume.snapshots().last().map_or(0, |info| info.number);
+        self.snapshot_runs.note_set_backs(name, passed::set_backs(), newest)
     }
 
     async fn thin(&self, volume: &Volume, name: &VolumeName, keep: &SnapshotCounts) -> Result<(), KeepError> {

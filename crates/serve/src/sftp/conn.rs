@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
+use larder_base::passed;
 use larder_base::traffic::Traffic;
 use larder_people::User;
 use parking_lot::Mutex;
@@ -178,7 +179,7 @@ impl Conn {
     }
 
     fn user_of_token(&self, name: &str, given: &str) -> Option<User> {
-        let token = self.shared.tokens().find(given, SystemTime::now()).filter(|token| token.user == name)?;
+        let token = self.shared.tokens().find(given, passed::latest()).filter(|token| token.user == name)?;
         Some(self.shared.user(name)?.narrowed(token))
     }
 
@@ -398,7 +399,7 @@ impl Handler for Conn {
 
     async fn data(&mut self, channel: ChannelId, mut data: &[u8], ssh: &mut Ssh) -> Result<(), ConnError> {
         let token = self.user.as_ref().and_then(|(user, _)| user.token.as_ref());
-        if token.is_some_and(|token| token.is_over(SystemTime::now())) {
+        if token.is_some_and(|token| token.is_over(passed::latest())) {
             return Err(ConnError::TokenOver);
         }
         if self.resident.as_ref().is_some_and(|resident| !resident.used().touch()) {

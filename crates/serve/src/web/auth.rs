@@ -13,10 +13,11 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use aws_lc_rs::hmac;
 use base64ct::{Base64, Encoding};
+use larder_base::passed;
 use larder_people::{PasswordHash, User};
 use parking_lot::Mutex;
 use rand::TryRngCore;
@@ -135,7 +136,7 @@ fn bearer(header: &str) -> Option<&str> {
 /// The user that a token lets in; `name` is the one that came with it, if any. A token is not
 /// guessed: an address that guessed passwords is let in with it.
 fn by_token(shared: &Shared, address: IpAddr, name: Option<&str>, given: &str) -> Option<Arc<User>> {
-    let token = shared.tokens().find(given, SystemTime::now())?;
+    let token = shared.tokens().find(given, passed::latest())?;
     let user = shared.user(&token.user).filter(|user| name.is_none_or(|name| name == user.name))?;
     let (tag, now) = (shared.remembered.tag(address, &user.name, given), Instant::now());
     if shared.remembered.find(&tag, now).is_none() {

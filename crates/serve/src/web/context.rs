@@ -2,13 +2,13 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Method, Response, StatusCode};
+use larder_base::passed;
 use larder_base::traffic::Traffic;
 use larder_fs::{Attr, FileKind};
 use larder_people::User;
@@ -173,7 +173,7 @@ impl Context {
         const TAKEN: Fail = Fail::forbidden("the share was taken from you, or changed, while this was under way");
         let mut user = self.shared.user(&self.user.name).ok_or(TAKEN)?;
         if let Some(token) = &self.user.token {
-            let is_good = self.shared.tokens().has(token) && !token.is_over(SystemTime::now());
+            let is_good = self.shared.tokens().has(token) && !token.is_over(passed::latest());
             user = is_good.then(|| Arc::new(user.narrowed(Arc::clone(token)))).ok_or(TAKEN)?;
         }
         let is_it = |now: &Room| {

@@ -45,12 +45,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use larder_base::passed;
 use larder_base::traffic::{Protocol, Traffic};
 use larder_people::User;
 use larder_people::token::{Token, Tokens};
@@ -137,7 +138,7 @@ impl WebHandle {
 
     /// The token that `text` is, unless its time is over.
     pub fn token(&self, text: &str) -> Option<Arc<Token>> {
-        self.shared.tokens().find(text, SystemTime::now())
+        self.shared.tokens().find(text, passed::latest())
     }
 
     /// The links that users made.

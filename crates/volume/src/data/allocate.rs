@@ -160,6 +160,7 @@ impl Inner {
             core.attr.size = shape.size;
             // The new size is explicit: it is durable with this batch.
             core.size_stored = None;
+            core.has_unstable = state.dirty.is_unstable();
             update(&mut core.attr);
             let reserved = state.reserved.bytes() as i64 - reserved_before as i64;
             let change = state.record_change(reserved);

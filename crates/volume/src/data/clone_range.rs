@@ -302,6 +302,7 @@ impl Inner {
         batch.usage.reserved_bytes += reserved;
         core.attr.size = core.attr.size.max(span.target().end);
         core.size_stored = None;
+        core.has_unstable = state.dirty.is_unstable();
         update(&mut core.attr);
         let change = state.record_change(allocated + reserved);
         let changed = Changed { before, after: Attr { allocated: change.allocated(&core), ..core.attr } };
@@ -432,6 +433,7 @@ impl Inner {
         batch.delete(intents::key(target.id.ino, hole.seq, hole.range.start));
         core.attr.size = core.attr.size.max(hole.range.end);
         core.size_stored = None;
+        core.has_unstable = state.dirty.is_unstable();
         update(&mut core.attr);
         let change = state.record_change(0);
         let changed = Changed { before, after: Attr { allocated: change.allocated(&core), ..core.attr } };

@@ -159,6 +159,7 @@ impl Inner {
         batch.change(inode, state.record_change(allocated + reserved));
         self.dirty_bytes.fetch_add(state.dirty.data_bytes() as i64 - dirty_before, Ordering::Relaxed);
         let mut core = inode.core.lock();
+        core.has_unstable = state.dirty.is_unstable();
         if let Some(size) = core.size_stored {
             // Extents never reach beyond the size in the same batch: old bytes there would come to
             // light when the file grows after a crash. Newer data over a part of them is still to

@@ -198,9 +198,8 @@ async fn patch_inode(
     // A write may have taken setuid and setgid away.
     core.attr.mode &= mode | !0o6000;
     core.attr.size = size;
-    (core.attr.atime, core.attr.mtime) = (atime, mtime);
-    core.attr.ctime = core.attr.ctime.max(ctime);
-    core.attr.change = core.attr.change.max(change);
+    // The record may be that of the state which a crash would have left (`inode.lost_is_another`); what was in memory is never older.
+    (core.attr.atime, core.attr.mtime, core.attr.ctime, core.attr.change) = (atime, mtime, ctime, change);
     core.stored_bytes = core.stored_bytes.saturating_add_signed(allocated);
     core.attr.allocated = core.stored_bytes;
     let (key, record) = encode_inode(ino, &core);

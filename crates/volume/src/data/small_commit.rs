@@ -53,7 +53,10 @@ impl Inner {
             intend(inode.id.ino, &mut state, *offset, piece, &mut batch);
         }
         // Everything is in extents or intents now: the record may tell the true size.
-        inode.core.lock().size_stored = None;
+        {
+            let mut core = inode.core.lock();
+            (core.size_stored, core.has_unstable) = (None, false);
+        }
         batch.record(inode);
         self.parts.meta.submit_with_records(batch).map_err(|error| self.poison(&error))?;
         if state.intents.len() > INTENTS_STANDING_MAX {

@@ -7,6 +7,7 @@ use bytes::{Bytes, BytesMut};
 use larder_base::Timestamp;
 use larder_base::arena::Received;
 use larder_base::traffic::{self, Wait};
+use larder_fs::access::next_change;
 use larder_fs::*;
 
 use super::dirty::{DirtyPiece, Payload};
@@ -221,8 +222,9 @@ impl Inner {
         }
         core.attr.mtime = now;
         core.attr.ctime = now;
-        core.attr.change += 1;
+        core.attr.change = next_change(core.attr.change);
         core.attr_dirty = true;
+        core.has_unstable = true;
         update(&mut core.attr);
         count_allocated(&state, &mut core);
         let changed = Changed { before, after: core.attr };

@@ -3,58 +3,39 @@
 //! A sender says the name and the moment of each snapshot, so neither counts for what is removed here. The time of arrival does. It
 //! is the replica's own: it begins as the wall clock of the first arrival, and goes on by what has really passed.
 //!
-//! - `arrival.really_passed`: within one start of the machine it advances by the monotonic clock, and by no more than the wall clock.
-//!   Across a restart it advances by the wall clock, by no more than [`ACROSS_BOOTS_SECS_MAX`]. So a clock that jumps makes no
-//!   snapshot old.
+//! - `arrival.really_passed`: it goes on as the time of the box does (`passed.really`), so a clock that jumps makes no snapshot old.
 //! - `arrival.unknown_is_now`: a snapshot without a time of arrival, from an older program, arrived when this program first saw it.
 
 use larder_base::Timestamp;
 use larder_base::clock::{boot_id, since_boot};
+use larder_base::passed::{ACROSS_BOOTS_MAX, Reading};
 use serde::{Deserialize, Serialize};
-
-/// A machine that was off for longer cannot prove that, and its clock may have been set: what exceeds this is not counted.
-const ACROSS_BOOTS_SECS_MAX: i64 = 7 * 24 * 3600;
 
 /// The replica's time, and the clocks of the machine when it was read last.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ReceiverTime {
     /// Seconds since 1970, as the replica counts them.
     now: i64,
-    /// Seconds since 1970, by the wall clock.
-    wall: i64,
-    /// The start of the machine that `since_boot` counts from.
-    boot: String,
-    /// Seconds by the monotonic clock.
-    since_boot: u64,
+    /// In seconds.
+    #[serde(flatten)]
+    read: Reading,
 }
 
-/// The clocks of the machine at one moment.
-pub(super) struct Clocks {
-    pub(super) wall: i64,
-    pub(super) boot: String,
-    pub(super) since_boot: u64,
-}
-
-impl Clocks {
-    pub(super) fn read(wall: Timestamp) -> Self {
-        Self { wall: wall.secs, boot: boot_id(), since_boot: since_boot().as_secs() }
-    }
+/// The clocks of the machine at this moment, in seconds.
+fn reading(wall: Timestamp) -> Reading {
+    Reading { wall: wall.secs, boot: boot_id(), since_boot: since_boot().as_secs() }
 }
 
 impl ReceiverTime {
     /// The time now, after `before` if there was one (`arrival.really_passed`).
-    pub(super) fn after(before: Option<&Self>, clocks: Clocks) -> Self {
-        let Clocks { wall, boot, since_boot } = clocks;
-        let now = before.map_or(wall, |before| {
-            let by_wall = wall.saturating_sub(before.wall).max(0);
-            let is_same_boot = !boot.is_empty() && boot == before.boot;
-            let passed_max = match is_same_boot {
-                true => i64::try_from(since_boot.saturating_sub(before.since_boot)).unwrap_or(0),
-                false => ACROSS_BOOTS_SECS_MAX,
-            };
-            before.now.saturating_add(by_wall.min(passed_max))
-        });
-        Self { now, wall, boot, since_boot }
+    pub(super) fn after(before: Option<&Self>, wall: Timestamp) -> Self {
+        Self::at(before, reading(wall))
+    }
+
+    fn at(before: Option<&Self>, read: Reading) -> Self {
+        let across_boots_max = i64::try_from(ACROSS_BOOTS_MAX.as_secs()).unwrap_or(i64::MAX);
+        let after = |before: &Self| before.now.saturating_add(before.read.passed_until(&read, across_boots_max));
+        Self { now: before.map_or(read.wall, after), read }
     }
 
     pub(super) fn now(&self) -> i64 {
@@ -69,7 +50,7 @@ mod tests {
     const DAY: i64 = 24 * 3600;
 
     fn at(before: Option<&ReceiverTime>, wall: i64, boot: &str, since_boot: u64) -> ReceiverTime {
-        ReceiverTime::after(before, Clocks { wall, boot: boot.into(), since_boot })
+        ReceiverTime::at(before, Reading { wall, boot: boot.into(), since_boot })
     }
 
     #[test]

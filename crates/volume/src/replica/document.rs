@@ -13,7 +13,7 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use serde::{Deserialize, Serialize};
 
-use super::arrival::{Clocks, ReceiverTime};
+use super::arrival::ReceiverTime;
 use super::stream::Identity;
 use crate::registry::document::store_text;
 
@@ -119,12 +119,12 @@ impl Document {
 
     /// The replica's time now, in seconds since 1970.
     pub(super) fn now(&self, wall: Timestamp) -> i64 {
-        ReceiverTime::after(self.time.as_ref(), Clocks::read(wall)).now()
+        ReceiverTime::after(self.time.as_ref(), wall).now()
     }
 
     /// Brings the replica's time up to the present, and returns it in seconds since 1970 (`arrival.unknown_is_now`).
     pub(super) fn tick(&mut self, wall: Timestamp) -> i64 {
-        let time = ReceiverTime::after(self.time.as_ref(), Clocks::read(wall));
+        let time = ReceiverTime::after(self.time.as_ref(), wall);
         let now = time.now();
         self.time = Some(time);
         self.snapshots.iter_mut().for_each(|received| {

@@ -202,6 +202,9 @@ impl Promotion<'_> {
         }
         // Last: without it there is no volume.
         let mut batch = Batch { usage: tally.usage(), ..Batch::default() };
+        if let Some(base) = view.get(keys::CHANGE_BASE_KEY).await? {
+            batch.put(keys::CHANGE_BASE_KEY, base);
+        }
         batch.put(keys::SUPERBLOCK_KEY, keys::encode_superblock(Superblock { id, created }));
         let ticket = meta.write(batch).await?;
         meta.durable(ticket).await

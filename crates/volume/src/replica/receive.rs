@@ -7,8 +7,8 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use larder_base::Timestamp;
 use larder_base::features::Features;
+use larder_base::{Clock, Timestamp};
 use larder_fs::*;
 use object_store::path::Path;
 use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersion};
@@ -26,7 +26,7 @@ use crate::layout::prefix_of;
 use crate::properties::VolumeInfo;
 use crate::registry::document::{VolumeEntry, check_features, mark, store_error};
 use crate::registry::{HAS_CLONES, Registry, check_properties, check_volume_name};
-use crate::snapshots::holds::{self, is_active, is_held};
+use crate::snapshots::holds::{self, is_held};
 use crate::snapshots::row::NAME_LEN_MAX;
 
 /// Longer objects are put in parts of this length.
@@ -137,7 +137,7 @@ impl Registry {
         }
         // `replica.objects_before_document`
         document.write(store, &prefix).await?;
-        let info = info_of(&document, self.backing.clock.now());
+        let info = info_of(&document, &*self.backing.clock);
         info.snapshots.into_iter().last().ok_or(FsError::NotFound)
     }
 
@@ -162,7 +162,7 @@ impl Registry {
             return Err(refused("the stream has a frame where none may be".into()));
         };
         self.renew_keyring(prefix, &keyring).await?;
-        let info = info_of(document, self.backing.clock.now());
+        let info = info_of(document, &*self.backing.clock);
         let has = |snapshot: &ReplicaSnapshot| snapshot.number == header.to.number;
         info.snapshots.into_iter().find(has).ok_or_else(|| refused(format!("'{name}' has no snapshot of these keys")))
     }
@@ -313,7 +313,7 @@ impl Registry {
         }
         let (entry, document) = self.replica_document(name).await?;
         let source = entry.source.unwrap_or(entry.info.id);
-        let mut info = info_of(&document.unwrap_or_else(|| Document::new(source)), self.backing.clock.now());
+        let mut info = info_of(&document.unwrap_or_else(|| Document::new(source)), &*self.backing.clock);
         for (number, clone) in self.read().await?.0.clones_of(entry.info.id) {
             let of = info.snapshots.iter_mut().find(|snapshot| snapshot.number == number);
             of.into_iter().for_each(|snapshot| snapshot.clones.push(clone.clone()));
@@ -373,7 +373,7 @@ impl Registry {
     async fn forget_numbers(&self, name: &str, numbers: &[u64], _alone: &Alone) -> FsResult<()> {
         let (entry, document) = self.replica_document(name).await?;
         let mut document = document.ok_or(FsError::NotFound)?;
-        let now = self.backing.clock.now();
+        let now = self.backing.clock.box_now();
         let goes = |received: &&Received| numbers.contains(&received.identity.number);
         if document.snapshots.iter().filter(goes).any(|received| is_held(&received.holds(), now)) {
             return Err(FsError::Busy("the snapshot is held"));
@@ -405,7 +405,8 @@ impl Registry {
         if self.copy_entry(name).await?.is_some() {
             return self.copied(name).await?.hold_snapshot(snapshot, reason, until).await;
         }
-        let now = self.backing.clock.now();
+        let now = self.backing.clock.box_now();
+        let until = holds::kept(until, self.backing.clock.ahead_secs());
         self.change_holds(name, snapshot, |held| holds::add(held, reason, until, now)).await
     }
 
@@ -414,7 +415,7 @@ impl Registry {
         if self.copy_entry(name).await?.is_some() {
             return self.copied(name).await?.release_snapshot(snapshot, reason).await;
         }
-        let now = self.backing.clock.now();
+        let now = self.backing.clock.box_now();
         self.change_holds(name, snapshot, |held| holds::release(held, reason, now)).await
     }
 
@@ -746,8 +747,8 @@ impl Document {
     }
 }
 
-fn info_of(document: &Document, now: Timestamp) -> ReplicaInfo {
-    let here = document.now(now);
+fn info_of(document: &Document, clock: &dyn Clock) -> ReplicaInfo {
+    let here = document.now(clock.now());
     let (used, referenced) = (document.used(), document.referenced());
     let snapshot = |received: &Received| ReplicaSnapshot {
         name: received.identity.name.clone(),
@@ -756,7 +757,7 @@ fn info_of(document: &Document, now: Timestamp) -> ReplicaInfo {
         arrived: received.arrived.unwrap_or(here),
         used_bytes: used.get(&received.identity.number).copied().unwrap_or(0),
         referenced_bytes: referenced.get(&received.identity.number).copied().unwrap_or(0),
-        holds: received.holds().into_iter().filter(|hold| is_active(hold, now)).collect(),
+        holds: holds::shown(received.holds(), clock),
         clones: Vec::new(),
     };
     ReplicaInfo {

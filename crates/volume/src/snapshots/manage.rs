@@ -14,7 +14,7 @@ use object_store::path::Path;
 use ulid::Ulid;
 
 use super::create::check_name;
-use super::holds::{self, is_active, is_held};
+use super::holds::{self, is_held};
 use super::image;
 use super::row::{self, Row};
 use crate::keys;
@@ -110,7 +110,8 @@ impl Volume {
         let _alone = state.catalog.changing.lock().await;
         let number = state.catalog.find(name).ok_or(FsError::NotFound)?;
         let mut held = state.catalog.row(number).ok_or(FsError::NotFound)?.holds;
-        holds::add(&mut held, reason, until, state.now())?;
+        let until = holds::kept(until, state.clock.ahead_secs());
+        holds::add(&mut held, reason, until, state.clock.box_now())?;
         state.change_row(number, |row| row.holds = held).await
     }
 
@@ -133,7 +134,7 @@ impl Volume {
         let _alone = state.catalog.changing.lock().await;
         let number = state.catalog.find(name).ok_or(FsError::NotFound)?;
         let mut held = state.catalog.row(number).ok_or(FsError::NotFound)?.holds;
-        holds::release(&mut held, reason, state.now())?;
+        holds::release(&mut held, reason, state.clock.box_now())?;
         state.change_row(number, |row| row.holds = held).await
     }
 }
@@ -158,7 +159,7 @@ impl State {
     async fn destroy_snapshots(self: &Arc<Self>, names: &[String]) -> Result<(), (String, FsError)> {
         let catalog = &self.catalog;
         let _alone = catalog.changing.lock().await;
-        let now = self.now();
+        let now = self.clock.box_now();
         let mut going = BTreeMap::new();
         for name in names {
             let number = self.may_go(name, now).map_err(|error| (name.clone(), error))?;
@@ -247,7 +248,6 @@ impl State {
     }
 
     fn snapshot_infos(&self) -> Vec<SnapshotInfo> {
-        let now = self.now();
         let (kept, born) = self.data.snapshot_bytes();
         let tables = self.meta.pins().map(|pins| pins.only(&self.tables_in_tree())).unwrap_or_default();
         let mut before = 0;
@@ -262,7 +262,7 @@ impl State {
                 referenced_bytes: row.usage.stored_bytes.max(0) as u64,
                 used_bytes: row.image_bytes + of(&kept) + of(&tables),
                 written_bytes,
-                holds: row.holds.into_iter().filter(|hold| is_active(hold, now)).collect(),
+                holds: holds::shown(row.holds, &*self.clock),
                 clones: self.catalog.clones_of(number),
             }
         };

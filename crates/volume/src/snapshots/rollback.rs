@@ -17,6 +17,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use larder_fs::access::next_change;
 use larder_fs::*;
 
 use super::changes::changed;
@@ -143,7 +144,7 @@ impl State {
     /// The record of an inode that comes back.
     fn revived(&self, then: InodeCore, later: Option<&InodeCore>, allocated: u64) -> InodeCore {
         let mut core = then;
-        core.attr.change = later.map_or(0, |later| later.attr.change).max(core.attr.change) + 1;
+        core.attr.change = next_change(later.map_or(0, |later| later.attr.change).max(core.attr.change));
         core.attr.ctime = self.now();
         core.has_reserved = false;
         (core.stored_bytes, core.attr.allocated) = (allocated, allocated);

@@ -216,6 +216,46 @@ async fn a_copy_that_is_killed_anywhere_goes_on() {
     }
 }
 
+/// Unstable bytes that were copied from a snapshot, and that a crash took from the source.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_follows_its_source_over_a_crash() {
+    let (here, there) = (Box_::new(), Box_::new());
+    let far = there.registry().await;
+    make_copy(&far).await;
+    let mut lost = 0;
+    for round in 0..4u8 {
+        let (registry, volume) = here.open().await;
+        let name = format!("f{round}");
+        let f = file(&volume, Ino::ROOT, &name).await;
+        put(&volume, f, 0, vec![1; 1 << 20], Stability::Unstable).await;
+        volume.commit(f).await.unwrap();
+        let snapshots = ["a", "b", "c"].map(|letter| format!("{letter}{round}"));
+        volume.snapshot(&snapshots[0]).await.unwrap();
+        copy(&registry, &snapshots[0], &far).await.unwrap();
+        put(&volume, f, 300_000, vec![2; 400_000], Stability::Unstable).await;
+        // Its record becomes durable, its bytes do not.
+        volume.setattr(&root(), f, SetAttr { mode: Some(0o600), ..SetAttr::default() }).await.unwrap();
+        let then = read_all(&volume, f).await;
+        volume.snapshot(&snapshots[1]).await.unwrap();
+        copy(&registry, &snapshots[1], &far).await.unwrap();
+        drop((registry, volume));
+
+        let (registry, volume) = here.open().await;
+        volume.snapshot(&snapshots[2]).await.unwrap();
+        copy(&registry, &snapshots[2], &far).await.unwrap();
+        let seen = far.copied("c").await.unwrap();
+        for snapshot in &snapshots {
+            assert_same(&volume, &seen, snapshot).await;
+        }
+        let is_lost = read_all(&volume, f).await != then;
+        lost += u32::from(is_lost);
+        let diff = volume.diff(&snapshots[1], Some(&snapshots[2])).await.unwrap();
+        assert_eq!(diff.iter().any(|found| found.path == format!("/{name}")), is_lost, "{diff:?}");
+        drop((registry, volume, seen));
+    }
+    assert!(lost > 0, "everything was stored before the crashes");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_half_copy_of_a_snapshot_that_is_gone_harms_no_other() {
     let (here, there) = (Box_::new(), Box_::new());

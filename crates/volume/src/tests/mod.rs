@@ -7,6 +7,7 @@ mod copies;
 mod crash;
 mod durable;
 mod hostile_replica;
+mod lost;
 mod model;
 mod named;
 mod names;

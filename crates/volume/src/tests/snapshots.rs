@@ -850,3 +850,82 @@ async fn a_snapshot_for_a_rollback_that_never_came_goes_at_the_next_opening() {
     assert!(find(&volume, Ino::ROOT, "later").await.is_err());
     registry.close().await.unwrap();
 }
+
+/// Wall time, and by how much it is ahead of the time of the box.
+#[derive(Default)]
+struct Jumping {
+    wall: std::sync::atomic::AtomicI64,
+    ahead: std::sync::atomic::AtomicI64,
+}
+
+impl Jumping {
+    fn passes(&self, secs: i64) {
+        self.wall.fetch_add(secs, Ordering::Relaxed);
+    }
+
+    fn jumps(&self, secs: i64) {
+        self.wall.fetch_add(secs, Ordering::Relaxed);
+        self.ahead.fetch_add(secs, Ordering::Relaxed);
+    }
+}
+
+impl larder_base::Clock for Jumping {
+    fn now(&self) -> Timestamp {
+        Timestamp::new(self.wall.load(Ordering::Relaxed), 0)
+    }
+
+    fn elapsed(&self) -> Duration {
+        larder_base::clock::since_boot()
+    }
+
+    fn ahead_secs(&self) -> i64 {
+        self.ahead.load(Ordering::Relaxed)
+    }
+}
+
+/// `holds.by_box`
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_jumps_ends_and_prolongs_no_hold() {
+    const DAY: i64 = 24 * 3600;
+    let (place, clock) = (Box_::new(), Arc::new(Jumping::default()));
+    clock.passes(1_800_000_000);
+    let backing = Backing { clock: Arc::clone(&clock) as Arc<_>, ..place.backing() };
+    let registry = Registry::open(backing, MemoryBudget { total_bytes: 64 << 20 }).await.unwrap();
+    registry.create("v", Properties::default()).await.unwrap();
+    let volume = registry.volume("v").await.unwrap();
+    let in_days = |days: i64| Some(Timestamp::new(clock.wall.load(Ordering::Relaxed) + days * DAY, 0));
+    let until = |name: &str| {
+        let info = volume.snapshots().into_iter().find(|info| info.name == name).unwrap();
+        info.holds.first().map(|hold| hold.until)
+    };
+    volume.snapshot("tax").await.unwrap();
+    volume.hold_snapshot("tax", "law", in_days(90)).await.unwrap();
+    for jump in [365 * DAY, -730 * DAY, 365 * DAY, -50 * 365 * DAY] {
+        clock.jumps(jump);
+        assert!(matches!(volume.destroy_snapshot("tax").await, Err(FsError::Busy(_))), "{jump}");
+        assert!(matches!(volume.release_snapshot("tax", "law").await, Err(FsError::NotPermitted)));
+        assert_eq!(until("tax"), Some(in_days(90)), "as people read it");
+        // What they read is no shorter one.
+        volume.hold_snapshot("tax", "law", in_days(90)).await.unwrap();
+        assert!(matches!(volume.hold_snapshot("tax", "law", in_days(89)).await, Err(FsError::NotPermitted)));
+    }
+    // Made while the clock says 1977, and while it is a century ahead: for a day of what really passes.
+    volume.snapshot("past").await.unwrap();
+    volume.hold_snapshot("past", "law", in_days(1)).await.unwrap();
+    clock.jumps(100 * 365 * DAY);
+    volume.snapshot("ahead").await.unwrap();
+    volume.hold_snapshot("ahead", "law", in_days(1)).await.unwrap();
+    clock.jumps(-50 * 365 * DAY);
+    for name in ["past", "ahead"] {
+        assert!(matches!(volume.destroy_snapshot(name).await, Err(FsError::Busy(_))), "{name}");
+    }
+    clock.passes(DAY + 1);
+    for name in ["past", "ahead"] {
+        assert_eq!(until(name), None);
+        volume.destroy_snapshot(name).await.unwrap();
+    }
+    clock.passes(88 * DAY);
+    assert!(matches!(volume.destroy_snapshot("tax").await, Err(FsError::Busy(_))));
+    clock.passes(DAY);
+    volume.destroy_snapshot("tax").await.unwrap();
+}

@@ -20,8 +20,11 @@
 use std::collections::VecDeque;
 
 use larder_base::checksum::checksum;
+use larder_base::passed;
 
 pub const COLUMNS: usize = 8;
+/// The newest sample of a clock that was set back a little stays.
+const AHEAD_SLOTS_MAX: u32 = 2;
 const UNKNOWN: u32 = u32::MAX;
 const MAGIC: &[u8; 8] = b"LARDRING";
 const VERSION: u32 = 1;
@@ -88,9 +91,18 @@ impl Ring {
 
     /// Adds what was seen at a time (`ring.maxima`). A clock that was set back adds to the newest sample.
     pub fn add(&mut self, at_s: u64, values: [Option<u32>; COLUMNS]) {
+        self.add_by(at_s, passed::is_behind(), values);
+    }
+
+    /// Samples from the future are of a clock that was ahead: they go, or they would swallow those of today. A clock that is behind
+    /// takes none away.
+    fn add_by(&mut self, at_s: u64, is_behind: bool, values: [Option<u32>; COLUMNS]) {
         let values = values.map(|value| value.map_or(UNKNOWN, |value| value.min(UNKNOWN - 1)));
         for (slots, (period_s, slots_max)) in self.levels.iter_mut().zip(LEVELS) {
             let period = u32::try_from(at_s / period_s).unwrap_or(u32::MAX);
+            while !is_behind && slots.back().is_some_and(|last| last.period > period.saturating_add(AHEAD_SLOTS_MAX)) {
+                slots.pop_back();
+            }
             match slots.back_mut() {
                 Some(last) if period <= last.period => {
                     for (old, new) in last.values.iter_mut().zip(values) {
@@ -254,7 +266,7 @@ mod tests {
     fn a_clock_that_is_set_back_does_no_harm() {
         let mut ring = Ring::new("x");
         ring.add(1_000_000, values(30, 1));
-        ring.add(5, values(40, 0));
+        ring.add_by(5, true, values(40, 0));
         let hours = ring.samples(0);
         assert_eq!((hours.len(), hours[0].values[0], hours[0].values[2]), (1, Some(40), Some(1)));
     }

@@ -64,14 +64,20 @@ pub async fn enter(visit: &Visit<'_>) -> Answer {
     let given = visit.form.text("code");
     let refused = |status, text: String| ask(visit, status, &next, token.clone(), Some(Note::fault(text)));
     match factors.try_code(&user, given, visit.now(), visit.server.clock.now().secs) {
-        Tried::Right => {}
+        Tried::Right => {
+            // A disk that is full must not lock out those who can make room: then the step is in memory alone.
+            let _ = factors.keep_step(async |bytes| visit.server.log_in.keep_factors(bytes).await).await;
+        }
         Tried::Recovery => {
             let kept = factors.use_up(&user, given, async |bytes| visit.server.log_in.keep_factors(bytes).await).await;
             if let Err(failure) = kept {
                 return refused(StatusCode::SERVICE_UNAVAILABLE, failure.message);
             }
         }
-        Tried::Wrong => return refused(StatusCode::UNAUTHORIZED, "The code is wrong, or was used already.".to_owned()),
+        Tried::Wrong => {
+            let text = format!("The code is wrong, or was used already. {}", clock_of_box(visit));
+            return refused(StatusCode::UNAUTHORIZED, text);
+        }
         Tried::Wait(time) => {
             let text = format!("Too many wrong codes. Try again in {}.", duration(time.as_secs().max(1)));
             return refused(StatusCode::TOO_MANY_REQUESTS, text);
@@ -79,6 +85,13 @@ pub async fn enter(visit: &Visit<'_>) -> Answer {
     }
     factors.came(&token);
     begin_session(visit, &user, generation, next)
+}
+
+/// Codes are right for a minute: a clock that is wrong refuses all of them.
+fn clock_of_box(visit: &Visit<'_>) -> String {
+    let now = chrono::DateTime::from_timestamp(visit.server.clock.now().secs, 0).unwrap_or_default();
+    let local = now.with_timezone(&chrono::Local);
+    format!("Codes go by the time: the clock of this box says {}.", local.format("%Y-%m-%d %H:%M"))
 }
 
 /// `browsers.renewed_at_log_in`
@@ -151,7 +164,10 @@ pub async fn end(visit: &Visit<'_>) -> Answer {
         let (factors, user) = (&visit.server.factors, visit.user());
         match factors.try_code(user, visit.form.text("code"), visit.now(), visit.server.clock.now().secs) {
             Tried::Right | Tried::Recovery => {}
-            Tried::Wrong => return Err(Failure::new(FailureKind::Denied, "nothing was changed: the code is wrong")),
+            Tried::Wrong => {
+                return Err(Failure::new(FailureKind::Denied, "nothing was changed: the code is wrong")
+                    .action(clock_of_box(visit)));
+            }
             Tried::Wait(time) => {
                 let text = format!("too many wrong codes: try again in {}", duration(time.as_secs().max(1)));
                 return Err(Failure::new(FailureKind::Denied, text));

@@ -7,7 +7,6 @@
 
 use std::net::IpAddr;
 use std::sync::LazyLock;
-use std::time::SystemTime;
 
 use bytes::Bytes;
 use hyper::header::{self, HeaderMap, HeaderValue};
@@ -15,6 +14,7 @@ use hyper::http::request::Parts;
 use hyper::{Method, Response, StatusCode};
 use larder_api::endpoint::{Declared, status_of};
 use larder_api::{ApiScope, Failure, FailureKind};
+use larder_base::passed;
 use larder_serve::web::GuestBody;
 use serde_json::json;
 
@@ -50,7 +50,7 @@ static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| {
 pub(super) fn grant(headers: &HeaderMap, entitled: &Entitled) -> Option<Grant> {
     let header = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = header.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then(|| entitled.grant(token.trim(), SystemTime::now()))?
+    scheme.eq_ignore_ascii_case("bearer").then(|| entitled.grant(token.trim(), passed::latest()))?
 }
 
 /// `https_api.scope_by_declaration`

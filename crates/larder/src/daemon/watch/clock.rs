@@ -4,12 +4,25 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::times::local;
+
 /// Time services slew less than this, and leap seconds are one.
 const JUMP_MIN_S: i64 = 60;
 
 /// The time, in milliseconds since 1970.
 pub(super) fn now_ms() -> u64 {
     u64::try_from(chrono::Utc::now().timestamp_millis()).unwrap_or(0)
+}
+
+/// A clock that is behind by less may be that of another machine which is ahead.
+const BEHIND_MIN_MS: u64 = 10 * 60 * 1000;
+
+/// In words, where the clock says less than a time that has passed: the newest of those that are known.
+pub(super) fn behind(now_ms: u64, passed: impl IntoIterator<Item = (String, u64)>) -> Option<String> {
+    let (what, newest_ms) = passed.into_iter().max_by_key(|(_, at_ms)| *at_ms)?;
+    let is_behind = now_ms.saturating_add(BEHIND_MIN_MS) < newest_ms;
+    let (now, then) = (local(now_ms), local(newest_ms));
+    is_behind.then(|| format!("The clock of this machine says {now}, and {what} was at {then}."))
 }
 
 pub(super) struct Clock {
@@ -51,6 +64,15 @@ fn words(span: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_clock_before_a_time_that_passed_is_told() {
+        let known = || [("the end of larder".to_owned(), 5_000_000), ("the release".to_owned(), 4_000_000)];
+        assert_eq!(behind(5_000_000, known()), None);
+        assert_eq!(behind(4_500_000, known()), None, "ten minutes are no matter");
+        assert!(behind(0, known()).is_some_and(|text| text.contains("the end of larder")), "the newest");
+        assert_eq!(behind(0, []), None);
+    }
 
     #[test]
     fn sleep_is_no_jump() {

@@ -5,6 +5,7 @@
 use std::time::{Duration, Instant};
 
 use larder_api::{DiskStatus, PoolStatus};
+use larder_base::passed;
 use larder_base::units::ByteSize;
 use larder_fs::Cred;
 use larder_keep::Store;
@@ -12,7 +13,7 @@ use larder_volume::Registry;
 use larder_watch::disk::{COLUMNS, Column};
 use larder_watch::{Condition, EventKind, Unknown, space};
 
-use super::clock::now_ms;
+use super::clock::{self, now_ms};
 use crate::config::Config;
 use crate::config::user::Accounts;
 use crate::daemon::Daemon;
@@ -93,7 +94,8 @@ pub(super) async fn gather(daemon: &Daemon) -> Option<Seen> {
     if let Some(fault) = daemon.watch.config_fault.lock().clone() {
         seen.conditions.push(Condition::is(EventKind::ConfigInvalid, daemon.file.display().to_string(), fault));
     }
-    if daemon.servers.webdavs_addr().is_some() {
+    seen.conditions.extend(clock_behind(daemon));
+    if daemon.servers.webdavs_addr().is_some() || daemon.servers.page_addr().is_some() {
         let own = || daemon.folder.path().join("webdav_certificate.pem");
         let file = config.webdav.certificate.as_ref().map_or_else(own, |(certificate, _)| certificate.clone());
         seen.conditions.extend(daemon.watch.certificate.look(&file, chrono::Utc::now().timestamp()));
@@ -104,6 +106,21 @@ pub(super) async fn gather(daemon: &Daemon) -> Option<Seen> {
     seen.conditions.extend(conditions);
     seen.unknown.extend(unknown);
     Some(seen)
+}
+
+/// Times that have passed, by what is known: the release, this box's own time, and events of its pools.
+fn clock_behind(daemon: &Daemon) -> Option<Condition> {
+    let ms = |secs: i64| u64::try_from(secs).unwrap_or(0).saturating_mul(1000);
+    let mut passed = vec![
+        ("the release of this larder".to_owned(), ms(passed::RELEASED_SECS)),
+        ("the last moment that this box knows".to_owned(), ms(passed::now_secs())),
+    ];
+    for pool in daemon.storage.all() {
+        let newest = pool.history().events.iter().map(|event| event.at_ms).max();
+        passed.extend(newest.map(|at_ms| (format!("an event of the pool '{}'", pool.name), at_ms)));
+    }
+    let text = clock::behind(clock::now_ms(), passed)?;
+    Some(Condition::is(EventKind::ClockBehind, &daemon.watch.host, text))
 }
 
 fn of_pool(daemon: &Daemon, pool: &Store, config: &Config, seen: &mut Seen) {
@@ -262,7 +279,7 @@ fn of_scrub(pool: &Store, config: &Config, status: &PoolStatus, seen: &mut Seen)
     }
     let schedule = config.pool(&pool.name).map(|known| known.scrub).unwrap_or_default();
     let (last_ms, rests) = pool.last_scrub();
-    let since = Duration::from_millis(now_ms().saturating_sub(last_ms));
+    let since = Duration::from_millis(passed::since_ms(last_ms, now_ms()));
     let Some(interval) = schedule.interval().filter(|_| rests && last_ms > 0) else { return };
     if since >= interval * SCRUB_LATE_FACTOR {
         let days = since.as_secs() / 86_400;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use larder_base::SystemClock;
+use larder_base::{SystemClock, passed};
 use larder_files::guard::{Alarm, Guard, Harm, Suspect};
 use larder_watch::alerts::DAY_MS;
 use larder_watch::{Condition, EventKind, Key};
@@ -118,7 +118,7 @@ impl Suspects {
     /// The snapshot of `volume` that was held within the last day.
     pub(super) fn held(&self, volume: &str, now_ms: u64) -> Option<&str> {
         let (at_ms, name) = self.holds.get(volume)?;
-        (now_ms.saturating_sub(*at_ms) < DAY_MS).then_some(name)
+        (passed::since_ms(*at_ms, now_ms) < DAY_MS).then_some(name)
     }
 }
 

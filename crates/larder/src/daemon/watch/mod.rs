@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::Daemon;
-use crate::rounds;
+use crate::{box_time, rounds};
 
 mod acts;
 mod alarms;
@@ -139,6 +139,7 @@ async fn looks(daemon: &Arc<Daemon>, main: &Handle, asked: Option<mpsc::Receiver
             next = rounds::next(LOOK_EVERY);
             if let Some(jump) = clock.jumped() {
                 daemon.watch.note(Condition::is(EventKind::ClockJumped, &daemon.watch.host, jump));
+                box_time::keep(daemon.folder.path());
             }
         }
         if daemon.watch_look(asker.is_none()).await {
@@ -188,6 +189,7 @@ impl Daemon {
         let is_time = watch.disks.is_time_to_write(disks.map(|disk| disk.written_bytes).sum(), Instant::now());
         if is_time {
             watch.history.write();
+            box_time::keep(self.folder.path());
         }
         is_time
     }

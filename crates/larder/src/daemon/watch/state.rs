@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use larder_api::Failure;
+use larder_base::passed;
 use larder_files::guard::Alarm;
 use larder_watch::audit::{Audit, Record, RecordKind};
 use larder_watch::damage::DamageLog;
@@ -329,7 +330,7 @@ impl Watch {
     pub(super) fn note_once(&self, condition: Condition) {
         const AGAIN_MS: u64 = 3600 * 1000;
         let now = now_ms();
-        let told = |alert: &Alert| alert.key == condition.key && now.saturating_sub(alert.since_ms) < AGAIN_MS;
+        let told = |alert: &Alert| alert.key == condition.key && passed::since_ms(alert.since_ms, now) < AGAIN_MS;
         if !self.kept.lock().alerts.past().any(told) {
             self.note(condition);
         }

@@ -114,7 +114,8 @@ async fn versions(visit: &Visit, room: &Room, now: &Attr) -> Result<(Vec<Version
             Err(error) => return Err(error.into()),
         };
         let is_same = |version: &Version| {
-            (version.attr.mtime, version.attr.size, version.attr.change) == (attr.mtime, attr.size, attr.change)
+            let state = |attr: &Attr| (attr.size, attr.mtime, attr.ctime, attr.change);
+            state(&version.attr) == state(&attr)
         };
         // A folder's own state says nothing of what is below it.
         if now.kind == FileKind::Directory || !found.last().is_some_and(is_same) {

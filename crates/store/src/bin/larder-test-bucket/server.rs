@@ -63,6 +63,8 @@ pub struct Faults {
     pub full: AtomicU64,
     /// Not 0: conditions of PUT are ignored, as some servers do.
     pub unconditional: AtomicU64,
+    /// Other than 0: every request comes with a time that is too far from the server's.
+    pub skewed: AtomicU64,
 }
 
 /// One bucket for all names.
@@ -129,6 +131,7 @@ impl Server {
             "expired" => &faults.expired,
             "full" => &faults.full,
             "unconditional" => &faults.unconditional,
+            "skewed" => &faults.skewed,
             _ => return,
         };
         at.store(value.parse().unwrap_or(0), Ordering::Relaxed);
@@ -203,6 +206,9 @@ impl Server {
         }
         if self.faults.expired.load(Ordering::Relaxed) != 0 {
             return Ok(failure(StatusCode::BAD_REQUEST, "ExpiredToken"));
+        }
+        if self.faults.skewed.load(Ordering::Relaxed) != 0 {
+            return Ok(failure(StatusCode::FORBIDDEN, "RequestTimeTooSkewed"));
         }
         if let Some(full) = self.full().filter(|_| call.method == Method::PUT) {
             return Ok(full);

@@ -320,6 +320,7 @@ fn new_core(ino: Ino) -> InodeCore {
         attr,
         attr_dirty: false,
         size_stored: None,
+        has_unstable: false,
         stored_bytes: 0,
         has_reserved: false,
         recorded: None,
