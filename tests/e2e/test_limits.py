@@ -4,9 +4,11 @@ LARDER_ENTRIES sets the size of the large directory (100,000), LARDER_SOAK_S the
 a nearly full volume is overwritten (4).
 """
 
+import errno
 import json
 import os
 import random
+import shutil
 import subprocess
 import threading
 import time
@@ -315,6 +317,64 @@ def test_filesystems_that_others_have_filled(loop_disks, folder):
         assert "larder recover" not in said and "take other files off" in said, said
         done = daemon.check()
         assert done.returncode == 1 and "take other files off" in done.stderr, done
+    finally:
+        daemon.end()
+
+
+def take_all_inodes(disk):
+    """Somebody else makes so many files that no more can be made. Returns them."""
+    taken = disk.mount / "others"
+    taken.mkdir(exist_ok=True)
+    try:
+        for n in range(1 << 20):
+            (taken / f"{n}").touch(exist_ok=False)
+    except OSError as error:
+        assert error.errno == errno.ENOSPC, error
+    assert os.statvfs(disk.mount).f_ffree == 0
+    return taken
+
+
+@pytest.mark.parametrize("layout,full", [("mirror", [1]), ("raidz1", [1, 2])])
+def test_a_disk_without_inodes_costs_nothing_its_redundancy(loop_disks, folder, layout, full):
+    """Disks with free bytes and without inodes are full. What is acknowledged survives the loss of the disk that has room."""
+    disks = loop_disks(*[128] * (len(full) + 1))
+    daemon = Larder([disk.folder for disk in disks], folder / "data", layout=layout).start()
+    acknowledged, refused = {}, []
+
+    def write(nfs, name, size):
+        data = payload(size, len(name) + size)
+        try:
+            nfs.write_all(nfs.create(nfs.root, name).handle, data)
+            acknowledged[name] = data
+        except NfsError as error:
+            assert error.status in (NOSPC, DQUOT), error
+            refused.append(name)
+
+    owed = lambda: daemon.status()["owed_objects"]
+    try:
+        with client(daemon, timeout_s=300) as nfs:
+            write(nfs, "before", 3 << 20)
+            taken = [take_all_inodes(disks[n]) for n in full]
+            for n in range(20):
+                write(nfs, f"small{n}", 20_000)
+            for n in range(6):
+                write(nfs, f"large{n}", 5 << 20)
+            assert refused, "no more data than the reserve and the journal have room for"
+            assert owed() == 0, daemon.status()
+            [shutil.rmtree(folder) for folder in taken]
+            # Room again: whatever waits is stored, and new files as well.
+            wait_for(lambda: write(nfs, "after", 3 << 20) or "after" in acknowledged, 60)
+            assert daemon.run("snap", "create", "files@after").returncode == 0
+            wait_for(lambda: owed() == 0, 60)
+            daemon.run("pool", "status", "-x", check=True)
+        assert daemon.stop() == 0
+        disks[0].unplug()
+        daemon.start()
+        with client(daemon, timeout_s=60) as nfs:
+            for name, data in acknowledged.items():
+                assert nfs.read_all(nfs.lookup(nfs.root, name).handle) == data, name
+        assert "files@after" in daemon.run("snap", "list", check=True).stdout
+        assert daemon.stop() == 0
     finally:
         daemon.end()
 

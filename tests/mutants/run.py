@@ -325,6 +325,35 @@ MUTANTS = [
         "pool",
     ),
     Mutant(
+        "full-is-dead",
+        "a disk that refuses for want of room counts as dead for the object",
+        [
+            Change(
+                "crates/pool/src/member/room.rs",
+                "member.takes_data() && !avoid.failed.contains(slot)",
+                'member.takes_data() && !avoid.failed.contains(slot) && !(larder_base::planted("full-is-dead") && avoid.full.contains(slot))',
+            ),
+            Change(
+                "crates/pool/src/object/upload.rs",
+                "let is_refused = failures.iter()",
+                'let is_refused = !larder_base::planted("full-is-dead") && failures.iter()',
+            ),
+        ],
+        "pool",
+    ),
+    Mutant(
+        "owed-forgotten",
+        "what is owed when there was no room is not tried again",
+        [
+            Change(
+                "crates/pool/src/heal/repair.rs",
+                "if core.repairs.is_owing() && tried",
+                'if !larder_base::planted("owed-forgotten") && core.repairs.is_owing() && tried',
+            )
+        ],
+        "pool",
+    ),
+    Mutant(
         "lineage",
         "the lineages of labels are not compared",
         [

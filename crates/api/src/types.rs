@@ -116,6 +116,9 @@ pub struct PoolStatus {
     /// What is lost: damage that redundancy could not make good.
     #[serde(default)]
     pub damage: Damage,
+    /// Objects that have fewer copies or parity pieces than the layout says, though their disks are there.
+    #[serde(default)]
+    pub owed_objects: u64,
     /// Bytes of object data after redundancy.
     pub total_bytes: u64,
     pub used_bytes: u64,

@@ -206,6 +206,7 @@ impl OpenBucket {
             scan: None,
             scrub: None,
             damage: larder_api::Damage::default(),
+            owed_objects: 0,
             total_bytes: ROOM_BYTES,
             used_bytes: 0,
             available_bytes: ROOM_BYTES,

@@ -177,6 +177,7 @@ impl Storage {
             };
             // Copies and parity that reading the volumes would not touch.
             let rebuilt = if read_data && pool.has_disks() { pool.scrub_through().await? } else { 0 };
+            let first = results.len();
             for (name, locked) in names {
                 if locked {
                     results.push(CheckResult {
@@ -203,6 +204,9 @@ impl Storage {
                     continue;
                 }
                 results.push(CheckResult { rebuilt, ..pool.check(&name, read_data).await? });
+            }
+            if let Some(result) = results.get_mut(first) {
+                result.problems.extend(pool.owed());
             }
         }
         Ok(results)

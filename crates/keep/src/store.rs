@@ -204,7 +204,34 @@ impl Store {
             Ground::Pool(pool) => translate::pool_status(pool.status()),
             Ground::Bucket(bucket) => bucket.status(self.used(), self.registry.behind()),
         };
-        PoolStatus { available_bytes: self.registry.writable().min(status.total_bytes), ..status }
+        let status = PoolStatus { available_bytes: self.registry.writable().min(status.total_bytes), ..status };
+        self.with_stopped_volumes(status)
+    }
+
+    /// A pool whose volumes take no writes is not well, whatever its disks are by now.
+    fn with_stopped_volumes(&self, status: PoolStatus) -> PoolStatus {
+        let failed = if self.has_disks() { self.registry.failed() } else { Vec::new() };
+        if failed.is_empty() || status.state == "FAULTED" {
+            return status;
+        }
+        let volumes = failed.iter().map(|name| format!("{}/{name}", self.name)).collect::<Vec<_>>().join(", ");
+        let text = format!(
+            "{volumes}: nothing can be stored there since the disks failed while it was written. What was acknowledged is on them."
+        );
+        let action = "It is opened anew by itself once the disks take writes.".to_owned();
+        let also = status.status.map_or_else(String::new, |more| format!(" {more}"));
+        PoolStatus { state: "FAULTED".to_owned(), status: Some(text + &also), action: Some(action), ..status }
+    }
+
+    /// Objects with less redundancy than they should have, as a problem in words.
+    pub fn owed(&self) -> Option<String> {
+        let status = self.disk_pool()?.status();
+        let n = status.owed_objects;
+        let text = format!(
+            "pool '{}': {n} of its {} objects have fewer copies or parity pieces than the layout says; see: larder pool status {}",
+            self.name, status.objects, self.name
+        );
+        (n > 0).then_some(text)
     }
 
     fn used(&self) -> larder_store::Use {
@@ -355,7 +382,14 @@ impl Store {
     /// disks take no writes.
     pub async fn remedy(&self) -> Option<Remedy> {
         let failed = self.registry.failed();
-        let pool = self.disk_pool().filter(|pool| !failed.is_empty() && pool.takes_writes())?;
+        let pool = self.disk_pool().filter(|pool| !failed.is_empty() || pool.stopped().is_some())?;
+        if !pool.takes_writes() {
+            // Nobody writes any more, who would find out that they are back.
+            self.look().await;
+        }
+        if !pool.takes_writes() {
+            return None;
+        }
         // The journal proves that it takes an entry: once none of its copies could be written it takes none.
         let log = pool.log();
         let since_1970 = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();

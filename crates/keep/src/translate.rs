@@ -96,6 +96,7 @@ pub fn pool_status(status: larder_pool::PoolStatus) -> PoolStatus {
         scan: quiet(status.scan),
         scrub: status.scrub.map(scrub_status),
         damage: larder_api::Damage::default(),
+        owed_objects: status.owed_objects,
         total_bytes: status.total_bytes,
         used_bytes: status.total_bytes.saturating_sub(status.available_bytes),
         available_bytes: status.available_bytes,

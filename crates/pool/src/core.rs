@@ -12,7 +12,7 @@ use crate::journal;
 use crate::member::member_disk::{MemberDisk, reserve_hard};
 use crate::member::members::Members;
 use crate::member::reserve::{self, Reserves};
-use crate::member::room::Placed;
+use crate::member::room::{Avoid, Placed};
 use crate::member::waiting::Hanging;
 use crate::object::index::{Graveyard, Object};
 use crate::object::objects::Objects;
@@ -110,7 +110,7 @@ impl Core {
     }
 
     /// Chooses disks for an object and reserves room until the result is dropped.
-    pub fn place(&self, size: u64, avoid: &[u8]) -> Result<Placed, PoolError> {
+    pub fn place(&self, size: u64, avoid: &Avoid) -> Result<Placed, PoolError> {
         match self.members.place_beside(reserve_hard, size, avoid) {
             Err(error) if error.is_no_space() && size <= reserve::OBJECT_BYTES_MAX && self.reserves.are_missing() => {
                 self.members.place_beside(|_| 0, size, avoid)

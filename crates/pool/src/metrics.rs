@@ -59,6 +59,8 @@ impl Pool {
         out.gauge("larder_pool_available_bytes", "Bytes of objects that can still be written.", &labels, available);
         let repaired = core.repairs.repaired();
         out.counter("larder_pool_repaired_shards_total", "Shards made anew.", &labels, repaired);
+        let owed = core.owed_objects();
+        out.gauge("larder_pool_owed_objects", "Objects with less redundancy than they should have.", &labels, owed);
         let repairing = u64::from(!core.repairs.is_idle());
         out.gauge("larder_pool_repairing", "1 while something is being repaired or resilvered.", &labels, repairing);
         let (checked, total) = core.repairs.progress();

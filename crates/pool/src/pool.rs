@@ -161,6 +161,7 @@ impl Pool {
             .blocking(|core| {
                 core.reconnect(true);
                 core.refresh_journal();
+                core.repairs.room_again();
                 if core.members.label().unproven {
                     core.members.write_labels(|label| label.unproven = false);
                 }
@@ -193,13 +194,25 @@ impl Pool {
             .await
     }
 
+    /// Why the pool stores nothing until it is opened anew, and since when (milliseconds of Unix time): no
+    /// copy of its journal could be written, and nobody knows what the disks kept.
+    pub fn stopped(&self) -> Option<(String, u64)> {
+        self.journal.fault()
+    }
+
     /// Whether enough disks take writes for all that is written to have its redundancy, or as much as the layout can spare.
     pub fn takes_writes(&self) -> bool {
         let members = &self.core.members;
         members.len() - members.writable() <= usize::from(members.failures())
     }
 
-    /// Waits until nothing is left to repair.
+    /// Whether the object at this path is listed as owed redundancy (`repair.owed_until_given`).
+    pub fn is_owed(&self, path: &str) -> bool {
+        let index = self.core.objects.index();
+        index.get(path).is_some_and(|object| index.is_owed(object))
+    }
+
+    /// Waits until nothing is left to repair, but for what waits for room.
     pub async fn repaired(&self) {
         while !self.core.repairs.is_idle() {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -241,7 +254,8 @@ impl Pool {
                 if usage == Usage::Exported {
                     core.members.event(EventKind::Exported, format!("by {}", core.members.owner));
                 }
-                core.members.write_labels(|label| label.usage = usage);
+                let owing = core.owed_objects() > 0;
+                core.members.write_labels(|label| (label.usage, label.owing) = (usage, owing));
                 core.members.write_history();
                 // There may be room again, and more than the next opening finds.
                 core.reserves.make(&core.members);

@@ -14,6 +14,7 @@ use crate::change::mover::Moving;
 use crate::disk::folder::FileDisks;
 use crate::disk::timed_disk;
 use crate::heal::scrub::ScrubStatus;
+use crate::history::now_ms;
 use crate::member::found::{Labelled, read_labels};
 use crate::member::label::{self, Label, Usage};
 use crate::member::member_disk::{DiskState, MemberDisk};
@@ -61,7 +62,9 @@ pub struct PoolStatus {
     pub moving: Option<Moving>,
     /// Objects stored.
     pub objects: u64,
-    /// Their bytes, before redundancy.
+    /// Of these, objects that lack pieces which no disk has; they are made when there is room.
+    pub owed_objects: u64,
+    /// The bytes of all objects, before redundancy.
     pub stored_bytes: u64,
     /// Bytes of objects that fit in all, after redundancy.
     pub total_bytes: u64,
@@ -69,6 +72,14 @@ pub struct PoolStatus {
     pub available_bytes: u64,
     /// Foreign, duplicated and stale disks, and other things found when the pool was opened.
     pub notes: Vec<String>,
+}
+
+/// Objects that lack pieces, and the danger.
+fn owed_text(owed: u64) -> String {
+    let (objects, have) = if owed == 1 { ("object", "has") } else { ("objects", "have") };
+    format!(
+        "{owed} {objects} {have} fewer copies or parity pieces than the layout says: a disk that fails now may take them along."
+    )
 }
 
 /// The state of one disk of an open pool.
@@ -181,6 +192,7 @@ impl Pool {
             spares: label.spares.iter().map(|spare| spare.path.clone()).collect(),
             moving: core.moving(),
             objects,
+            owed_objects: core.owed_objects(),
             stored_bytes,
             total_bytes,
             available_bytes,
@@ -224,7 +236,12 @@ impl Pool {
             if !diverged.is_empty() {
                 actions.push(self.divergence_action(disks));
             }
-            return (PoolState::Faulted, status, actions.join("\n"));
+            return (PoolState::Faulted, status + &self.stopped_text(), actions.join("\n"));
+        }
+        if self.stopped().is_some() {
+            let status = format!("Nothing can be stored.{}", self.stopped_text());
+            let action = "Once its disks take writes, restart larder; its service does that by itself.".to_owned();
+            return (PoolState::Faulted, status, action);
         }
         let out_of_reach = {
             let (listed, more) = core.out_of_reach();
@@ -271,6 +288,11 @@ impl Pool {
         if !resilvering.is_empty() {
             let status = format!("{} being brought up to date.", all_are(&resilvering));
             return (PoolState::Degraded, status, "Wait for it to finish.".to_owned());
+        }
+        let owed = core.owed_objects();
+        if owed > 0 && core.repairs.is_idle_but_for_owed() {
+            let full = of(&|disk| disk.full);
+            return (PoolState::Degraded, owed_text(owed), self.action_for_owed(&full));
         }
         if journal_copies < core.members.journal_copies() {
             let status = format!(
@@ -323,6 +345,24 @@ impl Pool {
             return (PoolState::Online, format!("{}; everything is served meanwhile.", moving.why), String::new());
         }
         (PoolState::Online, "All disks are well.".to_owned(), String::new())
+    }
+
+    /// A pool whose journal takes nothing more, and for how long.
+    fn stopped_text(&self) -> String {
+        let Some((why, since_ms)) = self.stopped() else { return String::new() };
+        let ago = Elapsed(now_ms().saturating_sub(since_ms) / 1000);
+        format!(
+            " For {ago} minutes no copy of the journal takes anything ({why}); what was acknowledged before is on the disks."
+        )
+    }
+
+    /// Pieces that are owed need room: on disks that are `full`, or refuse though they say that they have some.
+    fn action_for_owed(&self, full: &[&Path]) -> String {
+        let name = &self.core.members.name;
+        let disks = if full.is_empty() { "its disks".to_owned() } else { list(full) };
+        format!(
+            "They are made by themselves within a minute once there is room. Delete something, take other files off {disks} (their number counts as well as their bytes, and so do quotas), or add a disk:\nlarder pool add {name} NEW-DISK"
+        )
     }
 
     /// The sides of a pool whose disks have diverged.
@@ -396,7 +436,8 @@ impl Pool {
             .filter(|(_, left)| !left.is_zero())
             .filter_map(|(slot, left)| Some((core.members.member(slot)?.id, left)))
             .collect();
-        let mut actions = vec![check];
+        let elsewhere = format!("If it is mounted elsewhere now:\nlarder pool online {} DIR", core.members.name);
+        let mut actions = vec![check, elsewhere];
         for ((id, left), spare) in waiting.iter().zip(core.members.label().spares) {
             let Some(disk) = staying.iter().find(|disk| disk.id == *id) else { continue };
             let (path, spare) = (disk.path.display(), spare.path.display());
@@ -405,7 +446,7 @@ impl Pool {
         }
         let without_spare: Vec<&Path> = staying
             .iter()
-            .filter(|disk| !waiting.iter().take(actions.len() - 1).any(|(id, _)| *id == disk.id))
+            .filter(|disk| !waiting.iter().take(actions.len() - 2).any(|(id, _)| *id == disk.id))
             .map(|disk| disk.path.as_path())
             .collect();
         if !without_spare.is_empty() {
@@ -440,7 +481,9 @@ fn found(disks: &[&Labelled]) -> Option<FoundPool> {
         .members
         .iter()
         .map(|member| {
-            let here = disks.iter().find(|disk| disk.label.disk == member.id);
+            // Of copies of one disk the newest counts, as when the pool is opened.
+            let here = disks.iter().filter(|disk| disk.label.disk == member.id);
+            let here = here.max_by_key(|disk| (winner.knows_life_of(&disk.label), disk.label.generation));
             FoundDisk {
                 id: member.id,
                 path: here.map_or_else(|| member.path.clone(), |disk| disk.path.clone()),

@@ -7,7 +7,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering::SeqCst};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -32,7 +32,12 @@ pub struct Faults {
     pub failing_syncs: AtomicI64,
     /// So many listings of objects fail.
     pub failing_lists: AtomicI64,
-    /// Shards are given no names.
+    /// New files that it still takes, and the number of the error beyond them: of want of inodes, or of a
+    /// quota.
+    pub files_left: AtomicI64,
+    pub files_error: AtomicI32,
+    /// Shards are given no names, and the number of the error for that.
+    pub renames_error: AtomicI32,
     pub no_renames: AtomicBool,
     /// It has no head to move.
     pub no_seeks: AtomicBool,
@@ -144,6 +149,9 @@ impl FaultyDisks {
                     syncs: AtomicU64::new(0),
                     failing_syncs: AtomicI64::new(0),
                     failing_lists: AtomicI64::new(0),
+                    files_left: AtomicI64::new(i64::MAX),
+                    files_error: AtomicI32::new(28),
+                    renames_error: AtomicI32::new(5),
                     no_renames: false.into(),
                     no_seeks: false.into(),
                     bad_reads: Mutex::default(),
@@ -219,6 +227,11 @@ impl FaultyDisk {
 impl DiskIo for FaultyDisk {
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         self.may_write()?;
+        let is_new = self.inner.open(name, false).is_err();
+        if is_new && self.faults.files_left.fetch_sub(1, SeqCst) <= 0 {
+            self.faults.files_left.fetch_add(1, SeqCst);
+            return Err(io::Error::from_raw_os_error(self.faults.files_error.load(SeqCst)));
+        }
         let file = self.inner.create(name)?;
         self.faults.sizes.lock().insert(name.to_owned(), 0);
         Ok(Arc::new(FaultyFile { file, name: name.to_owned(), disk: self.clone() }))
@@ -233,7 +246,7 @@ impl DiskIo for FaultyDisk {
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         self.may_write()?;
         if to.starts_with("objects/") && self.faults.no_renames.load(SeqCst) {
-            return Err(io::Error::from_raw_os_error(5));
+            return Err(io::Error::from_raw_os_error(self.faults.renames_error.load(SeqCst)));
         }
         self.inner.rename(from, to)?;
         let mut sizes = self.faults.sizes.lock();
@@ -245,6 +258,7 @@ impl DiskIo for FaultyDisk {
     fn remove(&self, name: &str) -> io::Result<()> {
         self.may_write()?;
         self.inner.remove(name)?;
+        self.faults.files_left.fetch_add(i64::from(self.faults.files_left.load(SeqCst) < i64::MAX / 2), SeqCst);
         self.faults.sizes.lock().remove(name);
         Ok(())
     }
@@ -283,7 +297,8 @@ impl DiskIo for FaultyDisk {
         }
         let total_bytes = self.faults.quota_bytes.load(SeqCst);
         let free_bytes = total_bytes.saturating_sub(self.used());
-        Ok(DiskSpace { total_bytes, free_bytes, filesystem: self.faults.filesystem.load(SeqCst) })
+        let filesystem = self.faults.filesystem.load(SeqCst);
+        Ok(DiskSpace { total_bytes, free_bytes, filesystem, without_inodes: false })
     }
 
     fn lock(&self, owner: &str) -> io::Result<Box<dyn Any + Send + Sync>> {

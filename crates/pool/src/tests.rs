@@ -12,6 +12,7 @@ mod long_reads;
 mod membership;
 mod misplaced;
 mod overwriting;
+mod owed;
 mod returning;
 mod rolled_back;
 mod small_blocks;

@@ -271,6 +271,7 @@ pub fn sickness(trouble: Trouble, random: &mut StdRng) -> Health {
         Trouble::Time => health.delay = Duration::from_millis(1 << random.random_range(0..12)),
         Trouble::Full => {
             health.full = 4 * chance();
+            health.no_files = random.random_range(0..3) == 0;
             match random.random_range(0..3) {
                 0 => {}
                 1 => health.taken_bytes = random.random_range(SMALL_BYTES / 4..=SMALL_BYTES),

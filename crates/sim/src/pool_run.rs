@@ -1,6 +1,7 @@
 //! Schedules of objects and log entries, straight in a pool.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use futures::TryStreamExt;
 use futures::future::BoxFuture;
@@ -26,6 +27,8 @@ const PATHS: u64 = 6;
 /// An upload is written so often before it is refused (`write.outrun`).
 const UPLOAD_ROUNDS: usize = 4;
 const CONTENDED: u64 = 2;
+/// Until objects have all shards, once there is room for them.
+const OWED_MAX: Duration = Duration::from_secs(60);
 /// Of the journal: beyond it a client trims before it appends.
 const LOG_USED_MAX_PERCENT: u64 = 50;
 
@@ -38,6 +41,8 @@ pub struct PoolRun {
 /// The state of a client.
 struct Client {
     run: Arc<Run>,
+    /// Gone with the process.
+    pool: Weak<Pool>,
     model: Arc<Mutex<Objects>>,
     content_next: Arc<Mutex<u64>>,
     number: u64,
@@ -74,6 +79,10 @@ impl PoolRun {
             run.choose_end(3000);
             run.catch_up(&pool).await?;
             self.work(&pool).await?;
+            if run.plan.trouble == Trouble::Full && run.one_in(2) {
+                run.end_trouble();
+                self.given(&pool).await?;
+            }
         }
         self.end(pool, is_last).await
     }
@@ -111,6 +120,7 @@ impl PoolRun {
         for number in 0..u64::from(self.run.plan.clients) {
             let client = Client {
                 run: self.run.clone(),
+                pool: Arc::downgrade(pool),
                 model: self.model.clone(),
                 content_next: self.content_next.clone(),
                 number,
@@ -149,13 +159,17 @@ impl PoolRun {
         let what = "with all disks back";
         run.powered(pool.clear()).await?.map_err(|error| run.unexpected(what, text(&error)))?;
         run.powered(pool.repaired()).await?;
+        self.given(&pool).await?;
         if run.plan.new_disks.is_some() {
             changes::conclude(run, &pool).await?;
         }
         let scrub =
             || async { run.powered(pool.scrub()).await?.map_err(|error| run.unexpected("scrub", text(&error))) };
-        scrub().await?;
+        let first = scrub().await?.repaired;
         run.powered(pool.repaired()).await?;
+        if run.plan.trouble == Trouble::Full && first > 0 {
+            return Err(Stop::Failed(format!("a scrub made {first} pieces that nobody said were owed")));
+        }
         let rebuilt = scrub().await?.repaired;
         if rebuilt > 0 {
             return Err(Stop::Failed(format!("a second scrub repaired {rebuilt} pieces more")));
@@ -169,6 +183,19 @@ impl PoolRun {
         run.powered(pool.close()).await?.map_err(|error| run.unexpected("closing", text(&error)))?;
         drop(pool);
         if is_whole { self.without_some(&status).await } else { Ok(()) }
+    }
+
+    /// All disks are well and have room: what is owed is made within a minute (`repair.owed_until_given`).
+    async fn given(&self, pool: &Pool) -> Outcome<()> {
+        let owed = || pool.status().owed_objects;
+        let since = tokio::time::Instant::now();
+        while owed() > 0 {
+            if since.elapsed() > OWED_MAX {
+                return Err(Stop::Failed(format!("{} objects are owed shards for a minute", owed())));
+            }
+            self.run.powered(tokio::time::sleep(Duration::from_millis(100))).await?;
+        }
+        Ok(())
     }
 
     async fn without_some(&self, status: &PoolStatus) -> Outcome<()> {
@@ -399,7 +426,7 @@ impl Client {
             (Ok(()), Some(Some(_))) if creates => Err(Stop::Failed(format!("{path} was created over what was there"))),
             (Ok(()), _) => {
                 self.known(&path, |known| known.is(Some(content)));
-                Ok(())
+                self.is_whole(&path)
             }
             (Err(Error::AlreadyExists { .. }), Some(None)) => {
                 Err(Stop::Failed(format!("{path} exists, though it was deleted or never put")))
@@ -409,6 +436,16 @@ impl Client {
                 Ok(())
             }
             (Err(error), _) => self.refused(&format!("putting {path}"), &error),
+        }
+    }
+
+    /// A disk that is merely full costs no object its redundancy (`room.full_is_not_dead`).
+    fn is_whole(&self, path: &str) -> Outcome<()> {
+        let is_owed = self.run.plan.trouble == Trouble::Full && self.pool.upgrade().is_some_and(|p| p.is_owed(path));
+        if is_owed {
+            Err(Stop::Failed(format!("{path} was acknowledged with less redundancy than it has room for")))
+        } else {
+            Ok(())
         }
     }
 
@@ -534,7 +571,10 @@ impl Client {
             }
             result => {
                 self.contended(path, |object| object.end_write(&under, result.is_ok()));
-                result.or_else(|error| self.refused(&format!("putting {path}"), &error))
+                match result {
+                    Ok(()) => self.is_whole(path),
+                    Err(error) => self.refused(&format!("putting {path}"), &error),
+                }
             }
         }
     }

@@ -72,8 +72,9 @@ pub(super) async fn run(global: &Global, args: UpArgs) -> Result<(), Failure> {
     };
     let known = file.exists().then(|| Config::load(&file)).transpose()?;
     let first = known.is_none();
+    let mut moved = Vec::new();
     if let Some(config) = known.as_ref().filter(|_| !args.import) {
-        same_disks(config, &disks, &data)?;
+        moved = same_disks(config, &disks, &data)?;
         same_store(config, &args, &data)?;
     }
     let is_named = first && (args.trial || !args.disks.is_empty() || args.store.is_some());
@@ -96,6 +97,10 @@ pub(super) async fn run(global: &Global, args: UpArgs) -> Result<(), Failure> {
     }
 
     let folder = DataFolder::claim(&data)?;
+    if !moved.is_empty() {
+        config = with_moved(&file, &moved)?;
+        overrides(&mut config);
+    }
     // Who says --force does not wait for the owner.
     let stood_by = if args.force { None } else { stand_by(&config, &folder).await? };
     let file = folder.path().join(folder::CONFIG_NAME);
@@ -308,12 +313,19 @@ fn data_folder(global: &Global, disks: &[PathBuf]) -> PathBuf {
     }
 }
 
-/// On later runs folders may be named again, but not others.
-fn same_disks(config: &Config, disks: &[PathBuf], data: &Path) -> Result<(), Failure> {
+/// A pool, and the folders where its disks are now.
+type Moved = (String, Vec<PathBuf>);
+
+/// On later runs folders may be named again, but not others. A disk that is mounted elsewhere now is known by its label.
+/// Returns the pools whose disks are elsewhere than the file says.
+fn same_disks(config: &Config, disks: &[PathBuf], data: &Path) -> Result<Vec<Moved>, Failure> {
     let real = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
     let known: Vec<PathBuf> = config.pools.iter().flat_map(|p| p.disks.iter().map(real)).collect();
-    match disks.iter().find(|disk| !known.contains(&real(disk))) {
-        None => Ok(()),
+    let strange: Vec<&PathBuf> = disks.iter().filter(|disk| !known.contains(&real(disk))).collect();
+    let moved = if strange.is_empty() || known.is_empty() { Vec::new() } else { moved_disks(config, disks) };
+    let is_moved = |disk: &&&PathBuf| moved.iter().flat_map(|(_, disks)| disks).any(|at| real(at) == real(disk));
+    match strange.iter().find(|disk| !is_moved(disk)) {
+        None => Ok(moved),
         Some(_) if known.is_empty() => Err(no_disks_yet(disks, data)),
         Some(other) => {
             let names: Vec<String> = known.iter().map(|d| d.display().to_string()).collect();
@@ -338,6 +350,30 @@ fn same_disks(config: &Config, disks: &[PathBuf], data: &Path) -> Result<(), Fai
             })
         }
     }
+}
+
+/// Has the file name the disks where they are.
+fn with_moved(file: &Path, moved: &[Moved]) -> Result<Config, Failure> {
+    let mut editor = Editor::open(file)?;
+    for (name, disks) in moved {
+        let places: Vec<String> = disks.iter().map(|disk| disk.display().to_string()).collect();
+        tracing::warn!("disks of '{name}' are mounted elsewhere than before: they are {}", places.join(", "));
+        editor.set_pool_disks(name, disks);
+    }
+    editor.save()
+}
+
+/// The pools of the file some of whose disks are in other folders than it says, by their labels.
+fn moved_disks(config: &Config, disks: &[PathBuf]) -> Vec<Moved> {
+    let moved = |pool: &PoolConfig| {
+        let of = |places: &[PathBuf]| Pool::scan(places).into_iter().find(|found| found.name == pool.name);
+        // Another pool may have that name: one disk at least is where the file says.
+        let known = of(&pool.disks)?;
+        let found = of(&[&pool.disks[..], disks].concat()).filter(|found| found.id == known.id)?;
+        let places: Vec<PathBuf> = found.disks.into_iter().map(|disk| disk.path).collect();
+        (places != pool.disks).then(|| (pool.name.clone(), places))
+    };
+    config.pools.iter().filter_map(moved).collect()
 }
 
 /// Disks for a data folder that serves none: its pool was exported, or it never had one.

@@ -562,9 +562,20 @@ impl Daemon {
             Some(open) => {
                 let name = &open.name;
                 let failure = Failure::new(FailureKind::Exists, format!("the pool '{name}' is served here already"));
-                Err(failure.action(format!(
-                    "nothing is to be done; a disk of it that is connected again is used with: larder pool clear {name}"
-                )))
+                let moved = found.disks.iter().find(|disk| {
+                    disk.present
+                        && open.disks.iter().any(|known| known.id == disk.id.to_string() && known.path != disk.path)
+                });
+                Err(failure.action(match moved {
+                    Some(disk) => format!(
+                        "its disk in {} is used with: larder pool online {name} {}",
+                        disk.path.display(),
+                        larder_base::shell::word(&disk.path)
+                    ),
+                    None => format!(
+                        "nothing is to be done; a disk of it that is connected again is used with: larder pool clear {name}"
+                    ),
+                }))
             }
         }
     }

@@ -76,6 +76,7 @@ pub(crate) fn unavailable_pool(name: &str, disks: &[std::path::PathBuf], failure
         scan: None,
         scrub: None,
         damage: larder_api::Damage::default(),
+        owed_objects: 0,
         total_bytes: 0,
         used_bytes: 0,
         available_bytes: 0,

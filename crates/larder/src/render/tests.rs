@@ -32,6 +32,7 @@ fn pool(disks: Vec<DiskStatus>) -> PoolStatus {
         scan: None,
         scrub: None,
         damage: Damage::default(),
+        owed_objects: 0,
         total_bytes: 8 << 40,
         used_bytes: 2 << 40,
         available_bytes: 6 << 40,

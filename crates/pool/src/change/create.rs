@@ -114,7 +114,7 @@ pub struct Room {
 
 impl From<&Candidate> for Room {
     fn from(candidate: &Candidate) -> Self {
-        let DiskSpace { total_bytes, free_bytes, filesystem } = candidate.space;
+        let DiskSpace { total_bytes, free_bytes, filesystem, .. } = candidate.space;
         Self { path: candidate.path.clone(), filesystem, total_bytes, free_bytes }
     }
 }
@@ -409,6 +409,7 @@ fn write_pool(options: &CreateOptions) -> Result<(), PoolError> {
         settled: 0,
         journal_batch: 0,
         unproven: false,
+        owing: false,
         usage: Usage::Closed { host, host_id },
         created_ms: now_ms(),
         written_ms: now_ms(),

@@ -15,6 +15,8 @@
 //! - `disks.both_layouts_count`: while objects of an earlier layout may be left, the labels name
 //!   both layouts, the pool claims to survive only the failures that both survive, and the journal
 //!   has the copies of the safer one.
+//! - `disks.known_by_label`: a disk is what its label says, wherever it lies. A person names it by the
+//!   folder where it is now, though the pool saw it last at another.
 //! - `disks.asked_is_labelled`: a request is on the labels before it is answered, so it goes on
 //!   after a crash.
 
@@ -159,18 +161,20 @@ impl Pool {
     }
 }
 
-fn event_of(change: &Change, plan: &ChangePlan) -> (EventKind, String) {
+/// A change in words. People name a disk by the letters of its id, too: `path` is where it lies.
+fn event_of(change: &Change, plan: &ChangePlan, path: Option<&str>) -> (EventKind, String) {
+    let named = |disk: &str| path.unwrap_or(disk).to_owned();
     let paths = |disks: &[PathBuf]| disks.iter().map(|disk| disk.display().to_string()).collect::<Vec<_>>().join(", ");
     match change {
         Change::Add { disks, spare: true } => (EventKind::DiskAdded, format!("spare {}", paths(disks))),
         Change::Add { disks, .. } => (EventKind::DiskAdded, paths(disks)),
         Change::Replace { old, new } => {
-            (EventKind::DiskReplaced, format!("{old} is being replaced with {}", new.display()))
+            (EventKind::DiskReplaced, format!("{} is being replaced with {}", named(old), new.display()))
         }
-        Change::Remove { disk } => (EventKind::Changed, format!("{disk} is being removed")),
-        Change::Keep { disk } => (EventKind::Changed, format!("{disk} stays after all")),
-        Change::Offline { disk } => (EventKind::Changed, format!("{disk} was taken offline")),
-        Change::Online { disk, .. } => (EventKind::Changed, format!("{disk} was brought online")),
+        Change::Remove { disk } => (EventKind::Changed, format!("{} is being removed", named(disk))),
+        Change::Keep { disk } => (EventKind::Changed, format!("{} stays after all", named(disk))),
+        Change::Offline { disk } => (EventKind::Changed, format!("{} was taken offline", named(disk))),
+        Change::Online { disk, .. } => (EventKind::Changed, format!("{} was brought online", named(disk))),
         Change::Rebalance { .. } => {
             (EventKind::Rebalance, format!("rebalancing to {} over {} disks", plan.after.layout, plan.after.width))
         }
@@ -228,7 +232,10 @@ impl Core {
                 surviving(Some(slot), self.survives(Some((slot, false))))
             }
             Change::Online { disk, discard } => {
-                let slot = self.named(disk)?;
+                let slot = match self.labelled_at(disk) {
+                    Some(slot) => slot,
+                    None => self.named(disk)?,
+                };
                 let has_diverged =
                     self.members.member(slot).is_some_and(|member| member.state() == DiskState::Diverged);
                 if *discard && !has_diverged {
@@ -246,6 +253,7 @@ impl Core {
 
     fn apply(self: &Arc<Self>, change: &Change, step: Step) -> Result<ChangePlan, PoolError> {
         let Step { plan, slot, joining } = step;
+        let path = slot.map(|slot| self.path_of(slot));
         let (layout, width) = (plan.after.layout, plan.after.width);
         if !self.has_to_move() {
             // Earlier repairs are no part of this change.
@@ -283,12 +291,14 @@ impl Core {
                     self.refresh_journal();
                 }
             }
-            Change::Online { discard: true, .. } => {
+            Change::Online { discard: true, disk } => {
                 let slot = slot.unwrap_or_default();
+                self.note_place(slot, disk);
                 self.discard_side(slot)
                     .map_err(|error| self.refused(format!("{} is not back: {error}", self.path_of(slot))))?;
             }
-            Change::Online { .. } => {
+            Change::Online { disk, .. } => {
+                slot.into_iter().for_each(|slot| self.note_place(slot, disk));
                 if let Some(member) = slot.and_then(|slot| self.members.member(slot))
                     && member.state() == DiskState::Offline
                 {
@@ -318,7 +328,7 @@ impl Core {
                 self.refresh_journal();
             }
         }
-        let (kind, text) = event_of(change, &plan);
+        let (kind, text) = event_of(change, &plan, path.as_deref());
         tracing::info!(pool = %self.members.name, text);
         self.members.event(kind, text);
         Ok(plan)
@@ -581,6 +591,9 @@ impl Core {
                     " and has gone on without it; see: larder pool status {name}; to give its side up: larder pool online --discard {name} {}",
                     shell::word(path)
                 ),
+                _ if !member.is_readable() && of_label(&member) => {
+                    format!(" and is out of use; take it back with: larder pool online {name} {}", shell::word(path))
+                }
                 DiskState::Offline => format!(": larder pool online {name} {}", shell::word(path)),
                 _ if !member.is_readable() => {
                     format!(" and is out of use; take it back with: larder pool clear {name}")
@@ -617,8 +630,27 @@ impl Core {
         let found: Vec<u8> = self.members.with_slots().filter(|(_, m)| by_id(m)).map(|(slot, _)| slot).collect();
         match found.as_slice() {
             [slot] => Ok(*slot),
+            [] if self.labelled_at(disk).is_some() => Ok(self.labelled_at(disk).unwrap_or_default()),
             [] => Err(self.refused(format!("'{disk}' is none of its disks ({})", self.paths()))),
             _ => Err(self.refused(format!("'{disk}' fits the ids of several disks: give more letters"))),
+        }
+    }
+
+    /// The disk whose label lies in this folder (`disks.known_by_label`).
+    fn labelled_at(&self, path: &str) -> Option<u8> {
+        let disk = self.members.opener.open_disk(&absolute(Path::new(path))).ok()?;
+        let label = self.members.work.on_disk(&disk, label::read).ok()?.ok()?;
+        let is_it = |member: &MemberDisk| label.pool == self.members.id && label.disk == member.id;
+        self.members.with_slots().find(|(_, member)| is_it(member)).map(|(slot, _)| slot)
+    }
+
+    /// A disk that is out of use is looked for in this folder from now on, if its label lies there.
+    fn note_place(&self, slot: u8, path: &str) {
+        let is_out = |member: &&MemberDisk| !member.is_readable();
+        if self.labelled_at(path) == Some(slot)
+            && let Some(member) = self.members.member(slot).filter(is_out)
+        {
+            *member.path.write() = absolute(Path::new(path));
         }
     }
 

@@ -37,6 +37,7 @@ use crate::heal::rebuilt::{Rebuild, Source};
 use crate::history::EventKind;
 use crate::journal;
 use crate::member::member_disk::{DiskState, MemberDisk};
+use crate::member::room::Avoid;
 use crate::object::gather::Gather;
 use crate::object::geometry::{Geometry, MIRROR_BYTES_MAX};
 use crate::object::index::Object;
@@ -396,7 +397,7 @@ impl Core {
     async fn write_anew(self: &Arc<Self>, object: &Arc<Object>) -> Result<(), PoolError> {
         let _one = self.mover.writing_anew.lock().await;
         let geometry = object.geometry;
-        let choice = self.place(geometry.size, &[])?.choice.clone();
+        let choice = self.place(geometry.size, &Avoid::default())?.choice.clone();
         let stays = |(_, slot)| self.members.member(slot).is_some_and(|member| !member.is_leaving());
         if (choice.k, choice.m) == (geometry.k, geometry.m) && object.is_whole() && object.placed().all(stays) {
             return Ok(());

@@ -47,14 +47,14 @@ impl Pool {
             let cancelled = || PoolError::Cancelled(options.name.clone().unwrap_or_default());
             let of_task = options.clone();
             let opened = options.opener.work().blocking(move || open_blocking(&of_task)).await;
-            let (core, journal, was_closed) = opened.ok_or_else(cancelled)??;
+            let (core, journal, left) = opened.ok_or_else(cancelled)??;
             let journal = Arc::new(journal);
             let damaged = |error: larder_base::LogError| PoolError::Journal {
                 pool: core.members.name.clone(),
                 why: error.to_string(),
             };
             let (tombstones, tombstoned) = Tombstones::open(journal.clone()).await.map_err(damaged)?;
-            if !was_closed {
+            if !left.was_closed {
                 core.blocking(|core| core.make_found_durable()).await?;
             }
             core.blocking(move |core| core.load_index(&tombstoned)).await??;
@@ -70,13 +70,18 @@ impl Pool {
             let scrubber = tokio::spawn(scrub::run(core.clone()));
             let stale = core.members.iter().any(|member| member.state() == DiskState::Resilvering);
             let whole = core.members.iter().all(|member| member.is_writable());
-            let lacking = whole && core.objects.index().objects.values().any(|object| !object.is_spread());
+            if core.members.iter().all(|member| member.is_readable()) {
+                core.objects.index_mut().owe_all();
+                core.repairs.set_owing(core.owed_objects() > 0);
+            }
+            let lacking = whole && core.objects.index().owed_count() > 0;
             // While a disk is away its shards are not made anew on others: it may be back soon.
             if stale || lacking {
                 core.repairs.add_all();
             }
+            core.repairs.wake();
             // After a crash a put that was cut short may lack shards that were never written.
-            if lacking && !stale && was_closed {
+            if lacking && !stale && left.was_closed && !left.was_owing {
                 core.count_missing_shards();
             }
             let sweeper = tokio::spawn(tombstones::make_room(tombstones.clone(), journal.clone(), core.clone()));
@@ -90,8 +95,8 @@ impl Pool {
     }
 }
 
-/// The pool's core and journal, and whether it had been closed.
-fn open_blocking(options: &OpenOptions) -> Result<(Arc<Core>, Journal, bool), PoolError> {
+/// The pool's core and journal, and how it was left.
+fn open_blocking(options: &OpenOptions) -> Result<(Arc<Core>, Journal, Left), PoolError> {
     let Directories { mut labelled, mut damaged, mut hanging, mut notes } =
         read_labels(&*options.opener, &options.disks);
     let unusable: Vec<String> = notes.iter().cloned().chain(damaged.iter().map(Damaged::note)).collect();
@@ -207,7 +212,14 @@ fn open_blocking(options: &OpenOptions) -> Result<(Arc<Core>, Journal, bool), Po
     // From here on every disk in use differs from an older copy of itself, and the journal reaches
     // the batch that it began with.
     core.members.write_labels(|_| {});
-    Ok((core, journal, !matches!(before.usage, Usage::Open { .. })))
+    Ok((core, journal, Left { was_closed: !matches!(before.usage, Usage::Open { .. }), was_owing: before.owing }))
+}
+
+/// How a pool was left, by its label.
+struct Left {
+    was_closed: bool,
+    /// Shards were missing then that no disk has lost.
+    was_owing: bool,
 }
 
 impl Members {

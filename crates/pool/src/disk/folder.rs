@@ -143,6 +143,7 @@ impl DiskIo for FileDisk {
             total_bytes: fs.f_blocks.saturating_mul(fs.f_frsize),
             free_bytes: fs.f_bavail.saturating_mul(fs.f_frsize),
             filesystem: device,
+            without_inodes: fs.f_files > 0 && fs.f_favail == 0,
         })
     }
 

@@ -22,6 +22,12 @@ pub const LOCK_NAME: &str = "larder.lock";
 /// Written and removed to find out whether a disk takes writes.
 pub const PROBE_NAME: &str = "larder.probe";
 
+/// Whether a disk refuses for want of room: bytes, inodes, a quota, or blocks for its filesystem's own
+/// metadata. It is full, not broken.
+pub fn is_no_room(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
 /// Room on a disk. Disks with the same `filesystem` share it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskSpace {
@@ -31,6 +37,8 @@ pub struct DiskSpace {
     pub free_bytes: u64,
     /// Identifies the filesystem within this process.
     pub filesystem: u64,
+    /// The filesystem says that it has no inodes left. Not every filesystem knows what it has.
+    pub without_inodes: bool,
 }
 
 /// One disk: a directory on some filesystem.

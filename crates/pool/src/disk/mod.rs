@@ -13,4 +13,4 @@ pub mod work;
 
 pub use folder::FileDisks;
 pub use io::{DIRECT_ALIGN, DiskFile, DiskIo, DiskOpener, DiskSpace, LOCK_NAME, PROBE_NAME};
-pub(crate) use io::{read_file, write_file_atomically};
+pub(crate) use io::{is_no_room, read_file, write_file_atomically};

@@ -35,11 +35,12 @@ impl Core {
         let Some(found) = others.into_iter().find(is_there) else { return false };
         {
             // The disk may have left meanwhile (`moving.forgotten_when_empty`).
-            let _places = self.objects.index();
+            let mut places = self.objects.index_mut();
             if self.members.member(found).is_none() {
                 return false;
             }
             object.set_slot(index, found);
+            places.settle(object);
         }
         self.objects.files.remove(&(found, object.version, index));
         if let Some(slot) = own {

@@ -8,6 +8,10 @@
 //!   rename. The index names it only while its version is current; otherwise it is unlinked again.
 //!   Until then it has a temporary name of its own kind. With that of a put, the object would look
 //!   like one that was never acknowledged (`recover.newest_complete_lives`).
+//! - `repair.owed_until_given`: an object that lacks a shard, and a shard that is damaged, are owed it
+//!   until it is made: tried again after a while, at once where something was deleted, and listed
+//!   meanwhile (`index.owed_are_listed`). The list follows from the index, so it is the same after a
+//!   restart or a crash.
 //! - `repair.dead_files_first`: a disk that comes back is in sync only once the dead files on it are
 //!   unlinked durably. The word of an in-sync disk counts: what it still had would live again
 //!   (`recover.in_sync_decides`).
@@ -16,8 +20,10 @@ use std::collections::BTreeSet;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use larder_base::units::ByteSize;
+use tokio::time::Instant;
 
 use crate::core::Core;
 use crate::disk::{DiskFile, DiskIo};
@@ -31,17 +37,41 @@ use crate::object::read::READ_BYTES_MAX;
 use crate::object::shard;
 use crate::object::shard_files;
 
+/// The time between attempts to give objects the shards that they are owed: it grows while none has
+/// room. Other programs make room without a word, so the longest is what people wait for at most.
+const OWED_AGAIN_MIN: Duration = Duration::from_secs(1);
+const OWED_AGAIN_MAX: Duration = Duration::from_secs(30);
+/// Objects that are looked at before others have their turn.
+const OWED_BATCH: usize = 256;
+
 /// Rounds for which an object that cannot be repaired now is tried again.
 const PASSES_MAX: u32 = 3;
 
 /// The worker: runs until the pool is closed.
 pub async fn run(core: Arc<Core>) {
+    let (mut pause, mut tried) = (OWED_AGAIN_MIN, Instant::now());
     while !core.is_closed() {
-        core.repairs.wanted.notified().await;
+        if core.repairs.is_owing() {
+            let _ = tokio::time::timeout(pause, core.repairs.wanted.notified()).await;
+        } else {
+            core.repairs.wanted.notified().await;
+            pause = OWED_AGAIN_MIN;
+        }
         core.repairs.busy.store(true, Ordering::Release);
         core.repair_queued().await;
         if core.repairs.take_all() {
             core.repair_all().await;
+            pause = OWED_AGAIN_MIN;
+        }
+        if core.repairs.take_room() {
+            pause = OWED_AGAIN_MIN;
+        }
+        if core.repairs.is_owing() && tried.elapsed() >= pause {
+            core.repairs.giving.store(true, Ordering::Release);
+            let has_given = core.repair_owed().await;
+            core.repairs.giving.store(false, Ordering::Release);
+            pause = if has_given { OWED_AGAIN_MIN } else { (pause * 2).min(OWED_AGAIN_MAX) };
+            tried = Instant::now();
         }
         core.repairs.busy.store(false, Ordering::Release);
     }
@@ -65,8 +95,91 @@ impl Core {
         }
     }
 
+    /// Tries each object that is owed shards, where some disk has room for one; whether one was made
+    /// (`repair.owed_until_given`).
+    async fn repair_owed(self: &Arc<Self>) -> bool {
+        let repaired = self.repairs.repaired();
+        let mut is_owing = false;
+        for (path, shards) in self.repairs.deferred() {
+            let object = self.objects.index().get(&path).cloned();
+            let is_left = match object {
+                Some(object) if !self.is_closed() => self.repair_deferred(object, &shards).await,
+                _ => false,
+            };
+            if !is_left {
+                self.repairs.forget_deferred(&path);
+            }
+        }
+        let mut after = 0;
+        loop {
+            let batch = self.objects.index().owed_after(after, OWED_BATCH);
+            let Some(last) = batch.last() else { break };
+            after = last.version;
+            let may_have =
+                |object: &&Arc<Object>| self.could_have_more(object) && !self.repairs.is_unreadable(object.version);
+            for object in batch.iter().filter(may_have) {
+                if self.is_closed() {
+                    return false;
+                }
+                is_owing = true;
+                if self.repair_target(object, None).is_some() {
+                    self.repair_logged(object.clone(), Vec::new()).await;
+                }
+            }
+            self.repair_queued().await;
+            tokio::task::yield_now().await;
+        }
+        self.repairs.set_owing(is_owing || self.repairs.deferred_count() > 0);
+        self.repairs.repaired() > repaired
+    }
+
+    /// Makes damaged shards anew that could not be before; whether some are left.
+    async fn repair_deferred(self: &Arc<Self>, object: Arc<Object>, shards: &[(u64, u8)]) -> bool {
+        let bad: Vec<u8> =
+            shards.iter().filter(|(version, _)| *version == object.version).map(|(_, index)| *index).collect();
+        self.repair_logged(object.clone(), bad.clone()).await;
+        // Lost bytes are listed as such.
+        if self.repairs.is_unreadable(object.version) {
+            return false;
+        }
+        let is_left = move |core: &Arc<Self>| {
+            let is_bad = |index: &u8| object.slot(*index).is_some() && !core.is_well(&object, *index);
+            !object.is_dead() && bad.iter().any(is_bad)
+        };
+        self.blocking(is_left).await.unwrap_or(true)
+    }
+
+    /// Some disk that takes data has no shard of it yet.
+    fn could_have_more(&self, object: &Object) -> bool {
+        let is_free =
+            |(slot, member): (u8, &MemberDisk)| member.takes_data() && object.placed().all(|(_, taken)| taken != slot);
+        self.members.with_slots().any(is_free)
+    }
+
+    /// Objects that are owed shards, and those with damaged ones that could not be made anew yet.
+    pub fn owed_objects(&self) -> u64 {
+        (self.objects.index().owed_count() + self.repairs.deferred_count()) as u64
+    }
+
+    /// An object was to be repaired: if it still lacks a shard, it is owed that
+    /// (`repair.owed_until_given`).
+    fn note_owed(&self, object: &Arc<Object>) {
+        if object.is_spread() {
+            return;
+        }
+        let is_known = self.members.iter().all(|member| member.is_readable());
+        let is_owed = {
+            let mut index = self.objects.index_mut();
+            index.is_owed(object) || is_known && index.owe(object)
+        };
+        if is_owed && self.could_have_more(object) {
+            self.repairs.set_owing(true);
+        }
+    }
+
     /// One pass over the index; then disks that were being resilvered are up to date.
     async fn repair_all(self: &Arc<Self>) {
+        self.repairs.forget_unreadable();
         // A disk that comes back in the middle of a pass has to wait for the next.
         let returning = |member: &MemberDisk| member.state() == DiskState::Resilvering;
         let due: Vec<u8> = self.members.with_slots().filter(|(_, m)| returning(m)).map(|(slot, _)| slot).collect();
@@ -195,7 +308,14 @@ impl Core {
     async fn repair_logged(self: &Arc<Self>, object: Arc<Object>, bad: Vec<u8>) -> bool {
         let path = object.path.clone();
         let geometry = object.geometry;
-        let repair = move |core: &Arc<Self>| core.repair(&object, &bad).inspect_err(|_| core.note_short(&object));
+        let repair = move |core: &Arc<Self>| {
+            let repaired = core.repair(&object, &bad).inspect_err(|_| {
+                core.note_short(&object);
+                core.repairs.note_unreadable(object.version);
+            });
+            core.note_owed(&object);
+            repaired
+        };
         match self.blocking(repair).await.and_then(|result| result) {
             Ok(mended) => {
                 self.repairs.repaired.fetch_add(mended.len() as u64, Ordering::Relaxed);
@@ -224,10 +344,21 @@ impl Core {
             incomplete.into_iter().partition(|index| self.find_again(object, *index));
         mended.extend(&found);
         for index in incomplete {
-            let Some(target) = self.repair_target(object, object.slot(index)) else { continue };
+            let defer = || {
+                if object.slot(index).is_some() {
+                    self.repairs.defer(&object.path, object.version, index);
+                }
+            };
+            let Some(target) = self.repair_target(object, object.slot(index)) else {
+                defer();
+                continue;
+            };
             match self.rebuild(object, index, target, Source::Others) {
                 Ok(()) => drop(mended.insert(index)),
-                Err(Rebuild::Write(error)) => self.members.write_failed(target, &error),
+                Err(Rebuild::Write(error)) => {
+                    self.members.write_failed(target, &error);
+                    defer();
+                }
                 // Another shard may be damaged at other places.
                 Err(Rebuild::Read(error)) => failed = Some(error),
             }
@@ -300,13 +431,14 @@ impl Core {
     /// (`repair.temporary_name_of_its_own`). An error when the disk has left the pool meanwhile;
     /// then nothing changes (`moving.forgotten_when_empty`).
     pub fn publish(&self, object: &Arc<Object>, index: u8, target: u8) -> io::Result<()> {
-        let current = self.objects.index_mut();
+        let mut current = self.objects.index_mut();
         if self.members.member(target).is_none() {
             return Err(io::Error::new(io::ErrorKind::NotFound, "the disk has left the pool"));
         }
         if current.is_current(object) {
             let before = object.slot(index).filter(|before| *before != target);
             object.set_slot(index, target);
+            current.settle(object);
             drop(current);
             if let Some(slot) = before {
                 let (file, version) = (object.file_name(index), object.version);

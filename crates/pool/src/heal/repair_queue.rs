@@ -1,7 +1,7 @@
 //! The work that waits for repair: objects by path, or everything. Bounded: when it overflows, one
 //! pass over the whole index does the same.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -17,6 +17,16 @@ pub struct RepairQueue {
     /// The whole index is to be looked at.
     all: AtomicBool,
     pub(super) busy: AtomicBool,
+    /// Damaged shards that could not be made anew yet, by path (`repair.owed_until_given`).
+    deferred: Mutex<BTreeMap<String, Vec<(u64, u8)>>>,
+    /// Versions that could not be read to make what they are owed; until disks come back it is no use.
+    unreadable: Mutex<BTreeSet<u64>>,
+    /// Something could be given to objects that are owed shards, if there were room for it.
+    owing: AtomicBool,
+    /// What is owed is being tried.
+    pub(super) giving: AtomicBool,
+    /// There may be room again.
+    room: AtomicBool,
     /// One rebuild of an object at a time: two of one shard would write one temporary file.
     ones: [Mutex<()>; 32],
     pub(super) repaired: AtomicU64,
@@ -76,6 +86,69 @@ impl RepairQueue {
         self.queue.lock().pop_first()
     }
 
+    /// A damaged shard could not be made anew now. Beyond the bound, readers find it again.
+    pub(super) fn defer(&self, path: &str, version: u64, index: u8) {
+        let mut deferred = self.deferred.lock();
+        if deferred.len() < QUEUE_MAX || deferred.contains_key(path) {
+            let shards = deferred.entry(path.to_owned()).or_default();
+            if !shards.contains(&(version, index)) {
+                shards.push((version, index));
+            }
+            drop(deferred);
+            if !self.owing.swap(true, Ordering::AcqRel) {
+                self.wanted.notify_one();
+            }
+        }
+    }
+
+    pub(super) fn deferred(&self) -> BTreeMap<String, Vec<(u64, u8)>> {
+        self.deferred.lock().clone()
+    }
+
+    pub(super) fn forget_deferred(&self, path: &str) {
+        self.deferred.lock().remove(path);
+    }
+
+    /// Objects with such shards.
+    pub fn deferred_count(&self) -> usize {
+        self.deferred.lock().len()
+    }
+
+    pub(super) fn note_unreadable(&self, version: u64) {
+        let mut unreadable = self.unreadable.lock();
+        if unreadable.len() < QUEUE_MAX {
+            unreadable.insert(version);
+        }
+    }
+
+    pub(super) fn is_unreadable(&self, version: u64) -> bool {
+        self.unreadable.lock().contains(&version)
+    }
+
+    pub(super) fn forget_unreadable(&self) {
+        self.unreadable.lock().clear();
+    }
+
+    pub fn set_owing(&self, is_owing: bool) {
+        self.owing.store(is_owing, Ordering::Release);
+    }
+
+    pub(super) fn is_owing(&self) -> bool {
+        self.owing.load(Ordering::Acquire)
+    }
+
+    /// Something was deleted, or somebody says that there is room: what is owed is tried soon.
+    pub fn room_again(&self) {
+        if self.is_owing() {
+            self.room.store(true, Ordering::Release);
+            self.wanted.notify_one();
+        }
+    }
+
+    pub(super) fn take_room(&self) -> bool {
+        self.room.swap(false, Ordering::AcqRel)
+    }
+
     /// The worker looks again, if only to see that the pool is closed.
     pub fn wake(&self) {
         self.wanted.notify_one();
@@ -104,6 +177,11 @@ impl RepairQueue {
     /// Objects that the pass over everything has looked at, and how many there are.
     pub fn progress(&self) -> (u64, u64) {
         (self.checked.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed))
+    }
+
+    /// Nothing is left to repair but what waits for room.
+    pub fn is_idle_but_for_owed(&self) -> bool {
+        self.giving.load(Ordering::Acquire) || self.is_idle()
     }
 
     pub fn is_idle(&self) -> bool {

@@ -30,7 +30,7 @@ use super::segment_file::{make_file, merged, read_open, ready_file, write_segmen
 use super::segments::{DIRECTORY, Next, Segments, file_name, parse_file_name};
 use crate::disk::watch::{Watch, hangs};
 use crate::disk::work::Work;
-use crate::disk::{DiskFile, DiskIo};
+use crate::disk::{DiskFile, DiskIo, is_no_room};
 use crate::history::EventKind;
 use crate::member::member_disk::MemberDisk;
 use crate::member::members::Members;
@@ -298,13 +298,13 @@ impl Copies {
         if self.list.is_empty() {
             let why = failures.first().map_or_else(String::new, |(_, error)| error.to_string());
             let why = format!("no disk can write it: {why}");
-            shared.state.lock().dead = Some(why.clone());
+            shared.state.lock().die(&why);
             return Err(LogError::Poisoned(why));
         }
         self.refresh(shared);
         if self.list.is_empty() {
             let why = "no disk is left to hold it".to_owned();
-            shared.state.lock().dead = Some(why.clone());
+            shared.state.lock().die(&why);
             return Err(LogError::Poisoned(why));
         }
         Ok(())
@@ -394,9 +394,7 @@ impl Copies {
         if failures.is_empty() {
             return Ok(());
         }
-        if failures.iter().all(|(_, error)| error.kind() == io::ErrorKind::StorageFull)
-            && failures.len() == self.list.len()
-        {
+        if failures.iter().all(|(_, error)| is_no_room(error)) && failures.len() == self.list.len() {
             shared.state.lock().segments.add_spare(next.file, 0);
             return Err(LogError::Full("the disks that hold it are full".into()));
         }

@@ -65,6 +65,12 @@ impl Journal {
         Arc::downgrade(&self.shared)
     }
 
+    /// Why it takes nothing more, and since when (milliseconds of Unix time).
+    pub fn fault(&self) -> Option<(String, u64)> {
+        let state = self.shared.state.lock();
+        state.dead.clone().map(|why| (why, state.dead_ms))
+    }
+
     /// Waits until a segment is begun. One task may wait.
     pub async fn begun(&self) {
         self.shared.begun.notified().await;

@@ -24,6 +24,7 @@ use super::format::{
 };
 use super::replay::{Location, StreamState};
 use super::segments::{CHECKPOINT_ROOM_BYTES, Segments};
+use crate::history::now_ms;
 
 /// Streams at once: a checkpoint of all of them must fit the room kept for it in a segment.
 const STREAMS_MAX: usize = 256;
@@ -85,8 +86,18 @@ pub struct State {
     pub(super) looks_for_copies: bool,
     /// The disks have changed. The sender resolves once the copies are where they should be.
     pub(super) returned: Option<std::sync::mpsc::SyncSender<()>>,
-    /// The reason, once no copy can be written any more.
+    /// The reason, once no copy can be written any more, and when that was.
     pub(super) dead: Option<String>,
+    pub(super) dead_ms: u64,
+}
+
+impl State {
+    /// No copy can be written any more: from now on nothing is taken.
+    pub(super) fn die(&mut self, why: &str) {
+        if self.dead.is_none() {
+            (self.dead, self.dead_ms) = (Some(why.to_owned()), now_ms());
+        }
+    }
 }
 
 #[derive(Default)]
@@ -124,6 +135,7 @@ impl Shared {
             looks_for_copies: false,
             returned: None,
             dead: None,
+            dead_ms: 0,
         };
         Self {
             state: Mutex::new(state),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::disk::watch::HANGS;
-use crate::disk::{DiskIo, PROBE_NAME};
+use crate::disk::{DiskIo, PROBE_NAME, is_no_room};
 use crate::history::EventKind;
 use crate::member::label;
 use crate::member::member_disk::{DiskState, ErrorKind, MemberDisk};
@@ -34,7 +34,7 @@ impl Members {
         let Some(member) = self.member(slot).filter(|_| error.kind() != std::io::ErrorKind::Interrupted) else {
             return;
         };
-        if error.kind() == std::io::ErrorKind::StorageFull || error.kind() == std::io::ErrorKind::QuotaExceeded {
+        if is_no_room(error) {
             member.mark_full();
             return;
         }
@@ -174,7 +174,7 @@ impl Members {
             written
         });
         match result {
-            Err(error) if error.kind() == std::io::ErrorKind::StorageFull => Ok(()),
+            Err(error) if is_no_room(&error) => Ok(()),
             other => other,
         }
     }

@@ -38,7 +38,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
-use std::io::{ErrorKind, IoSlice};
+use std::io::IoSlice;
 use std::path::PathBuf;
 
 use larder_base::checksum::checksum;
@@ -46,7 +46,7 @@ use larder_base::features::{Features, Known};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::disk::{self, DiskIo};
+use crate::disk::{self, DiskIo, is_no_room};
 use crate::member::life_file;
 use crate::object::layout::{DISKS_MAX, Layout};
 use crate::object::shard::Reader;
@@ -125,6 +125,10 @@ pub struct Label {
     /// until this is cleared.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unproven: bool,
+    /// When the pool was closed, objects lacked shards that had never been written
+    /// (`repair.owed_until_given`): at the next opening a missing shard accuses no disk.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub owing: bool,
     pub usage: Usage,
     pub created_ms: u64,
     /// When this label was written. It never goes back, whatever the clock does. 0: not known.
@@ -494,7 +498,7 @@ pub fn write(disk: &dyn DiskIo, label: &Label) -> std::io::Result<()> {
         .and_then(|()| disk::write_file_atomically(disk, SECOND_NAME, &bytes));
     match written {
         // Over the old labels, the copy first: one of the two can be read at any time.
-        Err(full) if full.kind() == ErrorKind::StorageFull || full.kind() == ErrorKind::QuotaExceeded => {
+        Err(full) if is_no_room(&full) => {
             let over = |name| {
                 let file = disk.open(name, true)?;
                 file.write_at(&mut [IoSlice::new(&bytes)], 0)?;
@@ -539,6 +543,7 @@ pub(crate) mod tests {
             settled: 0,
             journal_batch: 0,
             unproven: false,
+            owing: false,
             usage: Usage::Exported,
             created_ms: 0,
             written_ms: 0,

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use parking_lot::MutexGuard;
 use uuid::Uuid;
 
+use crate::disk::is_no_room;
 use crate::history::{EventKind, now_ms};
 use crate::member::label::{self, Label};
 use crate::member::member_disk::{ErrorKind, MemberDisk};
@@ -161,7 +162,7 @@ impl Members {
             .filter_map(|(member, result)| Some((member, result.err()?)))
             // A disk too full for a new label keeps its old one, which is merely old
             // (`label.old_or_split`).
-            .filter(|(_, error)| error.kind() != std::io::ErrorKind::StorageFull)
+            .filter(|(_, error)| !is_no_room(error))
             .collect();
         for (member, error) in &failed {
             self.count_error(member, ErrorKind::Write, &error.to_string());

@@ -3,12 +3,12 @@
 //! - `life.outlives_labels`: `larder.life` is written before each label with another newest mark. So a disk whose labels are
 //!   gone still tells whether it took part in a life that the pool does not know (`label.lineage_tells_divergence`).
 
-use std::io::{ErrorKind, IoSlice};
+use std::io::IoSlice;
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::disk::{self, DiskIo};
+use crate::disk::{self, DiskIo, is_no_room};
 use crate::member::side_file::{HEADER_BYTES, Sidecar};
 
 pub const FILE: Sidecar = Sidecar { name: "larder.life", magic: *b"LARDLIFE", bytes_max: 1024 };
@@ -31,7 +31,7 @@ pub fn write(disk: &dyn DiskIo, pool: Uuid, id: Uuid, mark: u64) -> std::io::Res
         return Ok(());
     }
     match disk::write_file_atomically(disk, FILE.name, &bytes) {
-        Err(full) if matches!(full.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => {
+        Err(full) if is_no_room(&full) => {
             let file = disk.open(FILE.name, true).map_err(|_| full)?;
             file.write_at(&mut [IoSlice::new(&bytes)], 0)?;
             file.sync()

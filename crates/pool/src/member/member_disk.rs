@@ -146,6 +146,9 @@ pub struct MemberDisk {
     pub reading: AtomicU64,
     space: Mutex<Option<SpaceSeen>>,
     full_until: Mutex<Option<Instant>>,
+    /// It has said "no space" since somebody last made room. While its filesystem has no inodes it stays
+    /// full, whatever bytes are free.
+    has_refused: AtomicBool,
     /// When it went out of use, as far as is known.
     out_since: Mutex<Option<Instant>>,
     /// The last error, for people.
@@ -191,6 +194,7 @@ impl MemberDisk {
             reading: AtomicU64::new(0),
             space: Mutex::new(None),
             full_until: Mutex::new(None),
+            has_refused: AtomicBool::new(false),
             out_since: Mutex::new(None),
             last_error: Mutex::new(String::new()),
         }
@@ -389,16 +393,19 @@ impl MemberDisk {
 
     pub fn mark_full(&self) {
         *self.full_until.lock() = Some(Instant::now() + FULL_FOR);
+        self.has_refused.store(true, Ordering::Release);
         self.forget_space();
     }
 
     /// Something was deleted: the disk may have room again.
     pub fn unmark_full(&self) {
         *self.full_until.lock() = None;
+        self.has_refused.store(false, Ordering::Release);
     }
 
     pub fn is_full(&self) -> bool {
-        self.full_until.lock().is_some_and(|until| Instant::now() < until)
+        let is_told = self.full_until.lock().is_some_and(|until| Instant::now() < until);
+        is_told || self.has_refused.load(Ordering::Acquire) && self.space().without_inodes
     }
 }
 

@@ -1,11 +1,17 @@
 //! The room on the disks, and the part of it that is promised to writers.
+//!
+//! - `room.full_is_not_dead`: a disk that refuses for want of room is avoided as long as the object
+//!   has its full redundancy on others. Where it has not, the write is refused for want of room; it is
+//!   not answered with fewer copies. Only disks that fail are written around with less.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use uuid::Uuid;
 
+use crate::disk::is_no_room;
 use crate::error::PoolError;
 use crate::member::member_disk::{reserve_hard, reserve_soft};
 use crate::member::members::{Members, Shape};
@@ -65,21 +71,22 @@ impl Members {
         self: &Arc<Self>,
         reserve: fn(u64) -> u64,
         size: u64,
-        avoid: &[u8],
+        avoid: &Avoid,
     ) -> Result<Placed, PoolError> {
         let mut turn = self.placing.lock();
         *turn += 1;
         let rooms: Vec<Room> = self
             .rooms(reserve)
             .into_iter()
-            .filter(|(slot, _, _)| !avoid.contains(slot))
+            .filter(|(slot, _, _)| !avoid.contains(*slot))
             .map(|(slot, _, free_bytes)| Room { slot, free_bytes })
             .collect();
         let shard_bytes = |k: u8| shard_room(size, k);
         let Shape { layout, width, .. } = *self.shape.read();
         let width = if size <= MIRROR_BYTES_MAX { layout.failures() + 1 } else { width };
-        // Disks that just failed and are to be avoided count as dead for this object.
-        let usable = self.with_slots().filter(|(slot, member)| member.takes_data() && !avoid.contains(slot));
+        // Disks that just failed count as dead for this object; full ones do not
+        // (`room.full_is_not_dead`).
+        let usable = self.with_slots().filter(|(slot, member)| member.takes_data() && !avoid.failed.contains(slot));
         let alive = usable.count();
         let choice = placement::choose(layout, width, &rooms, alive, *turn, shard_bytes);
         let Some(choice) = choice else {
@@ -87,9 +94,9 @@ impl Members {
                 let why = format!("none of its {} disks can be written; see 'pool status'", self.len());
                 return Err(PoolError::CannotWrite { pool: self.name.clone(), object: "anything".into(), why });
             }
-            return Err(PoolError::no_space(&self.name, size, self.available(), self.without_room()));
+            return Err(self.no_space(size));
         };
-        assert!(choice.slots.iter().all(|slot| !avoid.contains(slot)), "`write.retry_excludes_a_disk`");
+        assert!(choice.slots.iter().all(|slot| !avoid.contains(*slot)), "`write.retry_excludes_a_disk`");
         let bytes = shard_bytes(choice.k);
         for slot in &choice.slots {
             if let Some(member) = self.member(*slot) {
@@ -97,6 +104,11 @@ impl Members {
             }
         }
         Ok(Placed { members: self.clone(), choice, bytes })
+    }
+
+    /// The error for an object of `size` bytes that the disks refuse for want of room.
+    pub fn no_space(&self, size: u64) -> PoolError {
+        PoolError::no_space(&self.name, size, self.available(), self.without_room())
     }
 
     /// Waits until every task that is choosing disks has reserved room on them.
@@ -111,6 +123,31 @@ impl Members {
         let available = placement::capacity(self.layout(), self.width(), &free, free.len());
         // Checksums take 8 bytes of 8 KiB, headers and filesystem metadata a little more.
         available - available / 512 - available / 1024
+    }
+}
+
+/// Disks that an object is written around, since they refused it.
+#[derive(Clone, Debug, Default)]
+pub struct Avoid {
+    /// They failed.
+    pub failed: Vec<u8>,
+    /// They had no room for it.
+    pub full: Vec<u8>,
+}
+
+impl Avoid {
+    pub fn contains(&self, slot: u8) -> bool {
+        self.failed.contains(&slot) || self.full.contains(&slot)
+    }
+
+    /// From now on these are avoided as well, each for its own reason.
+    pub fn extend<'a>(&mut self, failures: impl IntoIterator<Item = &'a (u8, io::Error)>) {
+        for (slot, error) in failures {
+            let slots = if is_no_room(error) { &mut self.full } else { &mut self.failed };
+            if !slots.contains(slot) {
+                slots.push(*slot);
+            }
+        }
     }
 }
 

@@ -4,6 +4,9 @@
 //!   found complete when the pool was opened. Conditional puts are decided under the index's lock.
 //! - `index.last_reader_unlinks`: files of a version that left the index are unlinked when its last
 //!   reader lets go of it.
+//! - `index.owed_are_listed`: an object that is known to lack a shard, or to have two on one disk, is
+//!   listed until it has all on disks of their own, or leaves the index. Whatever a disk that is away
+//!   may have is not known.
 //! - `index.moved_shard_may_return`: a moved shard is unlinked in its old place only if it is not
 //!   there again by then. Moving an object's shards and unlinking them exclude each other.
 
@@ -279,6 +282,8 @@ pub struct Index {
     pub objects: BTreeMap<String, Arc<Object>>,
     /// Object bytes in all, before redundancy.
     pub bytes: u64,
+    /// Objects that are owed shards, by version (`index.owed_are_listed`).
+    owed: BTreeMap<u64, Weak<Object>>,
     /// Versions that left the index while they were being read.
     read: Vec<Weak<Object>>,
 }
@@ -307,8 +312,47 @@ impl Index {
         Some(old)
     }
 
+    /// Lists an object if it lacks shards, where no disk that is away may have them
+    /// (`index.owed_are_listed`); whether it does.
+    pub fn owe(&mut self, object: &Arc<Object>) -> bool {
+        let is_owed = !object.is_spread() && self.is_current(object);
+        if is_owed {
+            self.owed.insert(object.version, Arc::downgrade(object));
+        }
+        is_owed
+    }
+
+    /// A shard of it was found or made: the object is listed no longer if it has all.
+    pub fn settle(&mut self, object: &Object) {
+        if object.is_spread() {
+            self.owed.remove(&object.version);
+        }
+    }
+
+    /// Lists all that are owed shards. All disks are there.
+    pub fn owe_all(&mut self) {
+        let lacking = self.objects.values().filter(|object| !object.is_spread());
+        self.owed = lacking.map(|object| (object.version, Arc::downgrade(object))).collect();
+    }
+
+    pub fn is_owed(&self, object: &Object) -> bool {
+        self.owed.contains_key(&object.version)
+    }
+
+    /// How many objects are owed shards.
+    pub fn owed_count(&self) -> usize {
+        self.owed.len()
+    }
+
+    /// At most `most` of them with versions beyond `after`.
+    pub fn owed_after(&self, after: u64, most: usize) -> Vec<Arc<Object>> {
+        let beyond = self.owed.range(after.saturating_add(1)..);
+        beyond.filter_map(|(_, object)| object.upgrade()).take(most).collect()
+    }
+
     fn bury(&mut self, old: &Arc<Object>) {
         old.bury();
+        self.owed.remove(&old.version);
         if Arc::strong_count(old) > 1 {
             if self.read.len() >= READ_PRUNE {
                 self.read.retain(|version| version.strong_count() > 0);

@@ -127,6 +127,7 @@ impl Tombstones {
             recorded
         };
         core.members.iter().for_each(|member| member.unmark_full());
+        core.repairs.room_again();
         if !recorded {
             let is_unlinked = delete_unrecorded(core, objects).await?;
             check_enough(core)?;

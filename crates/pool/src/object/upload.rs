@@ -4,8 +4,8 @@
 //! futures are driven. A part's future resolves when its bytes have been handed to the disks or
 //! less than a chunk of them is waiting.
 //!
-//! An upload that is outrun (`write.outrun`) becomes another one, of the bytes that it has written:
-//! with a new number all checksums differ.
+//! An upload that is outrun (`write.outrun`), or met a disk without room (`room.full_is_not_dead`),
+//! becomes another one, of the bytes that it has written: with a new number all checksums differ.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,10 +17,12 @@ use object_store::{MultipartUpload, PutPayload, PutResult, Result, UploadPart};
 use parking_lot::Mutex;
 
 use crate::core::Core;
+use crate::disk::is_no_room;
 use crate::error::PoolError;
+use crate::member::room::Avoid;
 use crate::object::gather::Gather;
 use crate::object::geometry::Geometry;
-use crate::object::index::Object;
+use crate::object::index::{NO_SLOT, Object};
 use crate::object::read::READ_BYTES_MAX;
 use crate::object::refusal::{Refused, refused};
 use crate::object::shard_writer::{Failure, ShardWriters};
@@ -28,7 +30,7 @@ use crate::object::write::{Commit, Draft, Request};
 
 /// Stripes are written in runs of at least this many bytes.
 const CHUNK_BYTES: u64 = 8 << 20;
-/// How often an outrun upload writes again, so that it does not hold up quicker writers.
+/// How often an upload writes again, so that it does not hold up quicker writers.
 const ROUNDS_MAX: u8 = 3;
 
 pub struct Upload {
@@ -40,8 +42,10 @@ struct Shared {
     request: Request,
     /// Background work, which does not count as use of the pool.
     is_quiet: bool,
-    /// How often it has been outrun.
+    /// How often it was begun again.
     round: u8,
+    /// Disks that had no room for it before.
+    avoid: Avoid,
     waiting: Mutex<Waiting>,
     writer: tokio::sync::Mutex<State>,
 }
@@ -63,7 +67,6 @@ struct Writing {
     draft: Arc<Draft>,
     writers: ShardWriters,
     stripes: u64,
-    failed: Vec<u8>,
 }
 
 impl std::fmt::Debug for Upload {
@@ -83,7 +86,7 @@ impl Upload {
     }
 
     fn begin(core: Arc<Core>, request: Request, is_quiet: bool) -> Self {
-        Self { shared: Arc::new(Shared::new(core, request, is_quiet, 0)) }
+        Self { shared: Arc::new(Shared::new(core, request, is_quiet, 0, Avoid::default())) }
     }
 }
 
@@ -149,9 +152,9 @@ impl Waiting {
 }
 
 impl Shared {
-    fn new(core: Arc<Core>, request: Request, is_quiet: bool, round: u8) -> Self {
+    fn new(core: Arc<Core>, request: Request, is_quiet: bool, round: u8, avoid: Avoid) -> Self {
         let writer = tokio::sync::Mutex::new(State::Gathering);
-        Self { core, request, is_quiet, round, waiting: Mutex::default(), writer }
+        Self { core, request, is_quiet, round, avoid, waiting: Mutex::default(), writer }
     }
 
     fn chunk_bytes(&self) -> u64 {
@@ -202,9 +205,9 @@ impl Shared {
         self.core.check_condition(&self.request)?;
         // Its length is not known yet.
         let known_bytes = self.waiting.lock().bytes.max(self.chunk_bytes());
-        let draft = Arc::new(self.core.draft(&self.request, known_bytes, &[])?);
+        let draft = Arc::new(self.core.draft(&self.request, known_bytes, &self.avoid)?);
         let writers = ShardWriters::of_parts(&self.core, &draft.object).open(&self.core).await?;
-        Ok(Writing { draft, writers, stripes: 0, failed: Vec::new() })
+        Ok(Writing { draft, writers, stripes: 0 })
     }
 
     async fn write(&self, writing: &mut Writing, data: Gather, shape: Geometry) -> Result<(), Refused> {
@@ -216,12 +219,28 @@ impl Shared {
         writing.writers = self.core.blocking(write).await?;
         let alive = writing.writers.alive().count();
         if alive < usize::from(writing.draft.object.geometry.k) {
-            return Err(self.too_few(alive).into());
+            let failures = std::mem::take(&mut writing.writers).into_failures();
+            let refused =
+                self.too_few(alive, &failures, writing.stripes * writing.draft.object.geometry.stripe_bytes());
+            self.note_failures(failures).await?;
+            return Err(refused.into());
         }
         Ok(())
     }
 
-    fn too_few(&self, alive: usize) -> PoolError {
+    /// Tells the disks' keeper which of them failed, or had no room.
+    async fn note_failures(&self, failures: Vec<Failure>) -> Result<(), PoolError> {
+        let note = move |core: &Arc<Core>| {
+            failures.iter().for_each(|(slot, error)| core.members.write_failed(*slot, error));
+        };
+        self.core.blocking(note).await
+    }
+
+    /// Fewer than `k` shards are left after these failures.
+    fn too_few(&self, alive: usize, failures: &[Failure], bytes: u64) -> PoolError {
+        if failures.iter().any(|(_, error)| is_no_room(error)) {
+            return self.core.members.no_space(bytes);
+        }
         let why = format!("only {alive} of its disks still take it");
         PoolError::CannotWrite { pool: self.core.members.name.clone(), object: self.request.path.clone(), why }
     }
@@ -263,27 +282,33 @@ impl Shared {
         };
         match failures {
             Ok(failures) => {
-                writing.failed.extend(failures.iter().map(|(slot, _)| *slot));
-                let slots = writing.failed.clone();
-                self.core
-                    .blocking(move |core| {
-                        failures.iter().for_each(|(slot, error)| core.members.write_failed(*slot, error))
-                    })
-                    .await?;
+                let mut avoid = self.avoid.clone();
+                avoid.extend(&failures);
+                let is_refused = failures.iter().any(|(_, error)| is_no_room(error));
                 let object = &writing.draft.object;
-                let failed: Vec<u8> =
-                    object.placed().filter(|(_, slot)| slots.contains(slot)).map(|(index, _)| index).collect();
-                if object.placed().count() - failed.len() < usize::from(geometry.k) {
-                    let left = object.placed().count() - failed.len();
+                let failed = |slot: &u8| failures.iter().any(|(at, _)| at == slot);
+                let left_out: Vec<(u8, u8)> = object.placed().filter(|(_, slot)| failed(slot)).collect();
+                let left = object.placed().count() - left_out.len();
+                if left < usize::from(geometry.k) {
+                    let refused = self.too_few(left, &failures, size);
+                    self.note_failures(failures).await?;
                     self.core.discard(&writing.draft).await?;
-                    return Err(self.too_few(left).into());
+                    return Err(refused.into());
+                }
+                self.note_failures(failures).await?;
+                // The room that a full disk gave to its shard is free for others.
+                self.core.discard_shards(&writing.draft, left_out.clone()).await?;
+                left_out.iter().for_each(|(index, _)| writing.draft.object.set_slot(*index, NO_SLOT));
+                if is_refused {
+                    // Not with fewer shards (`room.full_is_not_dead`).
+                    return self.write_again(&writing.draft, avoid, self.core.members.no_space(size).into()).await;
                 }
                 let order = self.core.objects.commit_lock(&self.request.path).lock().await;
-                match self.core.commit(&order, writing.draft, &self.request, &failed).await? {
+                match self.core.commit(&order, writing.draft, &self.request).await? {
                     Commit::Stored(object) => Ok(object),
                     Commit::Outrun(draft) => {
                         drop(order);
-                        self.write_again(&draft).await
+                        self.write_again(&draft, self.avoid.clone(), Refused::Outrun).await
                     }
                 }
             }
@@ -294,22 +319,24 @@ impl Shared {
         }
     }
 
-    /// Writes an outrun upload again with a new number (`write.outrun`).
-    async fn write_again(&self, outrun: &Arc<Draft>) -> Result<Arc<Object>, Refused> {
-        let written = Arc::new(outrun.object.as_draft());
+    /// Writes an upload again from its own bytes: with a new number where it was outrun
+    /// (`write.outrun`), and on other disks where one had no room. Ends with `refused` if that was done
+    /// too often.
+    async fn write_again(&self, before: &Arc<Draft>, avoid: Avoid, refused: Refused) -> Result<Arc<Object>, Refused> {
+        let written = Arc::new(before.object.as_draft());
         let result = if self.round < ROUNDS_MAX {
-            let again = Self::new(self.core.clone(), self.request.clone(), self.is_quiet, self.round + 1);
+            let again = Self::new(self.core.clone(), self.request.clone(), self.is_quiet, self.round + 1, avoid);
             let copied = again.copy(&written).await;
             // After an error something may lie about.
             again.abandon().await;
             copied
         } else {
-            Err(Refused::Outrun)
+            Err(refused)
         };
         for (index, slot) in written.placed() {
             self.core.objects.files.remove(&(slot, written.version, index));
         }
-        self.core.discard(outrun).await?;
+        self.core.discard(before).await?;
         result
     }
 

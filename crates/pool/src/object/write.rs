@@ -11,10 +11,11 @@
 //! - `write.old_version_stays`: the replaced version stays whole until the new one is in the index.
 //! - `write.retry_excludes_a_disk`: a put that meets a failing disk starts again on the others.
 //!   Bytes handed over as parts cannot be asked for twice, so an upload goes on with its remaining
-//!   shards, at least `k`.
+//!   shards, at least `k`. Where a disk had no room, it is written again from these on others.
 //! - `write.acknowledged_with_k`: an object is acknowledged with all its shards. Where a disk fails
 //!   between renaming and syncing, or too few disks are alive, it is acknowledged with at least `k`
-//!   and repaired later.
+//!   and is owed the rest (`repair.owed_until_given`). Want of room is no such failure
+//!   (`room.full_is_not_dead`).
 //! - `write.outrun`: the version that is stored last has the highest number, because at the next
 //!   opening the highest lives, and a tombstone names all numbers up to one. A writer that a later
 //!   version has outrun writes again with a new number. A put does so while no other may commit, so
@@ -29,11 +30,12 @@ use object_store::{Attributes, PutMode};
 use tokio::sync::MutexGuard;
 
 use crate::core::Core;
+use crate::disk::is_no_room;
 use crate::disk::watch::hangs;
 use crate::error::PoolError;
 use crate::member::member_disk::MemberDisk;
 use crate::member::reserve;
-use crate::member::room::Placed;
+use crate::member::room::{Avoid, Placed};
 use crate::object::gather::Gather;
 use crate::object::geometry::{Geometry, MIRROR_BYTES_MAX, OBJECT_BYTES_MAX};
 use crate::object::index::{NO_SLOT, NewObject, Object};
@@ -45,6 +47,9 @@ use crate::object::shard_writer::{Failure, Headers, ShardWriters};
 const REFUSED_MAX: usize = 65_536;
 /// Blocks of such an object are sealed in place: another thread would cost more.
 const INLINE_BYTES_MAX: u64 = MIRROR_BYTES_MAX;
+
+/// How often one put of a small object has room given up for it (`reserve.no_more_than_needed`).
+const GIVE_UPS_MAX: u8 = 4;
 
 /// An object on its way: where its shards are being written.
 pub struct Draft {
@@ -96,26 +101,11 @@ impl Core {
         self.reconnect_if_due();
         self.reserves.make_if_due(&self.members);
         let data = Arc::new(data);
-        let mut avoid: Vec<u8> = Vec::new();
+        let mut avoid = Avoid::default();
+        let mut give_ups = if data.length <= reserve::OBJECT_BYTES_MAX { GIVE_UPS_MAX } else { 0 };
         let mut held = None;
         loop {
-            let draft = match self.draft(request, data.length, &avoid) {
-                // Files deleted just now may not be unlinked yet, or their room may not be seen
-                // yet.
-                Err(error) if error.is_no_space() => {
-                    self.objects.graveyard.barrier().await;
-                    self.members.iter().for_each(MemberDisk::forget_space);
-                    match self.draft(request, data.length, &avoid) {
-                        Err(error) if error.is_no_space() && data.length <= reserve::OBJECT_BYTES_MAX => {
-                            let bytes = data.length;
-                            self.blocking(move |core| core.reserves.give_up(&core.members, bytes)).await?;
-                            self.draft(request, bytes, &avoid)?
-                        }
-                        other => other?,
-                    }
-                }
-                other => other?,
-            };
+            let draft = self.draft_with_room(request, data.length, &mut avoid, &mut give_ups).await?;
             let draft = Arc::new(draft);
             let failures = self.write_shards(&draft, &data, request.group).await?;
             if failures.is_empty() {
@@ -123,7 +113,7 @@ impl Core {
                     Some(order) => order,
                     None => self.objects.commit_lock(&request.path).lock().await,
                 };
-                match self.commit(&order, draft, request, &[]).await? {
+                match self.commit(&order, draft, request).await? {
                     Commit::Stored(object) => return Ok(object),
                     // No other commits before this one (`write.outrun`).
                     Commit::Outrun(draft) => {
@@ -135,13 +125,41 @@ impl Core {
             }
             // Every round excludes at least one more disk (`write.retry_excludes_a_disk`).
             self.discard(&draft).await?;
-            let is_new = failures.iter().any(|(slot, _)| !avoid.contains(slot));
+            let is_new = failures.iter().any(|(slot, _)| !avoid.contains(*slot));
             assert!(is_new, "`write.retry_excludes_a_disk`: so the rounds end");
-            avoid.extend(failures.iter().map(|(slot, _)| *slot));
+            avoid.extend(&failures);
             self.blocking(move |core| {
                 failures.iter().for_each(|(slot, error)| core.members.write_failed(*slot, error))
             })
             .await?;
+        }
+    }
+
+    /// As [`Self::draft`], after all that can make room for it.
+    async fn draft_with_room(
+        self: &Arc<Self>,
+        request: &Request,
+        bytes: u64,
+        avoid: &mut Avoid,
+        give_ups: &mut u8,
+    ) -> Result<Draft, PoolError> {
+        match self.draft(request, bytes, avoid) {
+            Err(error) if error.is_no_space() => {}
+            other => return other,
+        }
+        // Files deleted just now may not be unlinked yet, or their room may not be seen yet.
+        self.objects.graveyard.barrier().await;
+        self.members.iter().for_each(MemberDisk::forget_space);
+        match self.draft(request, bytes, avoid) {
+            Err(error) if error.is_no_space() && *give_ups > 0 => {
+                *give_ups -= 1;
+                if self.blocking(move |core| core.reserves.give_up(&core.members, bytes)).await? {
+                    // A disk that had no room may have some now.
+                    avoid.full.clear();
+                }
+                self.draft(request, bytes, avoid)
+            }
+            other => other,
         }
     }
 
@@ -166,7 +184,7 @@ impl Core {
         }
     }
 
-    pub fn draft(self: &Arc<Self>, request: &Request, size: u64, avoid: &[u8]) -> Result<Draft, PoolError> {
+    pub fn draft(self: &Arc<Self>, request: &Request, size: u64, avoid: &Avoid) -> Result<Draft, PoolError> {
         let attributes = crate::object::attributes::to_pairs(&request.attributes);
         let header_bytes = shard::header_bytes(&request.path, &attributes);
         if header_bytes > HEADER_BYTES_MAX || size > OBJECT_BYTES_MAX {
@@ -238,7 +256,7 @@ impl Core {
         self.discard_shards(draft, draft.object.placed().collect()).await
     }
 
-    async fn discard_shards(self: &Arc<Self>, draft: &Arc<Draft>, shards: Vec<(u8, u8)>) -> Result<(), PoolError> {
+    pub async fn discard_shards(self: &Arc<Self>, draft: &Arc<Draft>, shards: Vec<(u8, u8)>) -> Result<(), PoolError> {
         let object = &draft.object;
         let name = |index| shard::temp_name(&object.path, object.version, index);
         let files: Vec<(u8, String)> = shards.iter().map(|(index, slot)| (*slot, name(*index))).collect();
@@ -255,21 +273,14 @@ impl Core {
         .map(drop)
     }
 
-    /// Gives the shards their names, except those that `failed`, syncs the directories, and
-    /// publishes the object. The path's commit lock is held.
+    /// Gives the shards their names, syncs the directories, and publishes the object. The path's
+    /// commit lock is held.
     pub async fn commit(
         self: &Arc<Self>,
         _order: &MutexGuard<'_, ()>,
         draft: Arc<Draft>,
         request: &Request,
-        failed: &[u8],
     ) -> Result<Commit, Refused> {
-        if !failed.is_empty() {
-            // The room that a full disk gave to its shard is free for others.
-            let left_out = draft.object.placed().filter(|(index, _)| failed.contains(index)).collect();
-            self.discard_shards(&draft, left_out).await?;
-            failed.iter().for_each(|index| draft.object.set_slot(*index, NO_SLOT));
-        }
         if let Err(refused) = self.check_condition(request).and_then(|()| Ok(self.check_open()?)) {
             self.discard(&draft).await?;
             return Err(refused);
@@ -280,6 +291,7 @@ impl Core {
         let failures = self.name_shards(&draft).await?;
         let lost: Vec<u8> = failures.iter().map(|(index, _, _)| *index).collect();
         lost.iter().for_each(|index| draft.object.set_slot(*index, NO_SLOT));
+        let is_refused = failures.iter().any(|(_, _, error)| is_no_room(error));
         if !failures.is_empty() {
             let of_task = draft.clone();
             self.blocking(move |core| {
@@ -297,9 +309,13 @@ impl Core {
         // sync is not believed alone (`recover.in_sync_decides`).
         let members: Vec<_> = draft.object.placed().filter_map(|(_, slot)| self.members.member(slot)).collect();
         let kept = members.iter().filter(|member| member.is_readable()).count();
-        if kept < usize::from(draft.object.geometry.k) || !members.iter().any(|member| member.is_in_sync()) {
+        let is_believed = kept >= usize::from(draft.object.geometry.k) && members.iter().any(|m| m.is_in_sync());
+        if is_refused || !is_believed {
             draft.object.bury();
             self.remember_refused(&draft.object);
+            if is_refused {
+                return Err(self.members.no_space(draft.object.geometry.size).into());
+            }
             let why = format!("only {kept} disks took it");
             return Err(
                 PoolError::CannotWrite { pool: self.members.name.clone(), object: request.path.clone(), why }.into()
@@ -312,14 +328,18 @@ impl Core {
         let placed = object.placed().count();
         assert!(placed >= usize::from(object.geometry.k), "`write.acknowledged_with_k`: {placed} shards");
         assert!(!object.is_dead(), "`index.acknowledged_only`: a buried version is not published");
-        self.objects.index_mut().insert(object.clone());
+        let is_owed = {
+            let mut index = self.objects.index_mut();
+            index.insert(object.clone());
+            index.owe(&object)
+        };
         // Whatever was refused before is older.
         self.objects.refused.lock().remove(&object.path);
         if object.geometry.m < self.members.layout().failures() {
             self.mover.set_stragglers(true);
             self.mover.wake();
         }
-        if !object.is_whole() {
+        if is_owed {
             self.repairs.add(&object.path);
         }
         Ok(Commit::Stored(object))

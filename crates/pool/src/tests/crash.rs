@@ -337,13 +337,13 @@ async fn a_put_that_was_outrun_is_not_committed() {
     let path = Path::from("a");
     let request = Request { path: "a".into(), attributes: Default::default(), mode: PutMode::Overwrite, group: None };
     for deleted in [false, true] {
-        let draft = std::sync::Arc::new(pool.core.draft(&request, 5, &[]).unwrap());
+        let draft = std::sync::Arc::new(pool.core.draft(&request, 5, &Default::default()).unwrap());
         pool.store().put(&path, "later".into()).await.unwrap();
         if deleted {
             pool.store().delete(&path).await.unwrap();
         }
         let order = pool.core.objects.commit_lock("a").lock().await;
-        let committed = pool.core.commit(&order, draft, &request, &[]).await;
+        let committed = pool.core.commit(&order, draft, &request).await;
         assert!(matches!(committed, Ok(Commit::Outrun(_))), "deleted: {deleted}");
         assert_eq!(pool.store().head(&path).await.is_ok(), !deleted);
     }

@@ -181,3 +181,30 @@ async fn a_plan_says_what_the_pool_has() {
         assert!(planned.abs_diff(shown) * 100 < shown * 2, "{layout}: {planned} planned, {shown} shown");
     }
 }
+
+/// Somebody has copied the disks: what is said of the pool is said of the newest of each.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_copies_the_newest_counts() {
+    let bench = Bench::new(3);
+    let pool = bench.create(Layout::Raidz1).await;
+    pool.store().put(&"one".into(), noise(1, 20_000).into()).await.unwrap();
+    pool.close().await.unwrap();
+    drop(pool);
+    let copies: Vec<std::path::PathBuf> = bench.disks.iter().map(|disk| disk.with_extension("copy")).collect();
+    for (disk, copy) in bench.disks.iter().zip(&copies) {
+        let copied = std::process::Command::new("cp").arg("-a").args([disk, copy]).status().unwrap();
+        assert!(copied.success());
+    }
+    // Without one of them a life begins that the copies do not know.
+    bench.faults(2).read_error.store(true, SeqCst);
+    bench.open().await.close().await.unwrap();
+    bench.faults(2).read_error.store(false, SeqCst);
+    let pool = bench.open().await;
+    pool.repaired().await;
+    pool.close().await.unwrap();
+    drop(pool);
+    let found = Pool::scan(&[&copies[..], &bench.disks[..]].concat());
+    assert_eq!(found.len(), 1);
+    assert!(found[0].importable, "{:?}", found[0]);
+    assert_eq!(found[0].disks.iter().map(|disk| disk.path.clone()).collect::<Vec<_>>(), bench.disks);
+}

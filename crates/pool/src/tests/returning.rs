@@ -472,3 +472,62 @@ async fn status_and_scrub_say_what_cannot_be_read_while_one_disk_is_stale_and_an
     assert_eq!(pool.scrub().await.unwrap().unrepaired, 0);
     assert_eq!(pool.damage(), (Vec::new(), 0), "nothing is lost");
 }
+
+/// A disk that is mounted elsewhere now is known by its label, whatever a person types.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_in_another_place_is_known_by_its_label() {
+    let bench = Bench::new(3);
+    let pool = bench.create(Layout::Raidz1).await;
+    pool.store().put(&"one".into(), noise(1, 400_000).into()).await.unwrap();
+    let (old, new) = (bench.disks[2].clone(), bench.disks[2].with_file_name("elsewhere"));
+    std::fs::rename(&old, &new).unwrap();
+    pool.check().await.unwrap();
+    pool.store().put(&"two".into(), noise(2, 400_000).into()).await.unwrap();
+    assert_eq!(pool.status().disks[2].state, DiskState::Removed);
+    assert!(pool.status().action.contains("larder pool online tank DIR"), "{}", pool.status().action);
+
+    let command = format!("larder pool online tank {}", new.display());
+    let replace = Change::Replace { old: old.display().to_string(), new: new.clone() };
+    let add = Change::Add { disks: vec![new.clone()], spare: false };
+    for change in [replace, add] {
+        let refused = pool.change(&change).await.unwrap_err().to_string();
+        assert!(refused.contains(&command), "{refused}");
+    }
+    // Nothing is there, and another disk of the pool is in use.
+    for wrong in [bench.disks[2].with_file_name("nowhere"), old.clone()] {
+        let wrong = Change::Online { disk: wrong.display().to_string(), discard: false };
+        pool.change(&wrong).await.unwrap_err();
+    }
+    pool.change(&Change::Online { disk: new.display().to_string(), discard: false }).await.unwrap();
+    pool.repaired().await;
+    assert!(pool.status().disks.iter().all(|disk| disk.state == DiskState::Online), "{:?}", pool.status());
+    assert_eq!(pool.disks()[2], new);
+    pool.close().await.unwrap();
+    drop(pool);
+
+    let disks = vec![bench.disks[0].clone(), bench.disks[1].clone()];
+    let pool = Pool::open(crate::OpenOptions { disks, ..bench.open_options() }).await.unwrap();
+    assert_eq!(pool.disks()[2], new, "the labels say where it is");
+    assert_eq!(pool.status().state, crate::PoolState::Online);
+}
+
+/// The history names a disk by its folder, whatever a person typed.
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_are_told_by_folders() {
+    let bench = Bench::new(3);
+    let pool = bench.create(Layout::Raidz1).await;
+    let id = pool.status().disks[1].id.to_string();
+    pool.change(&Change::Offline { disk: id.clone() }).await.unwrap();
+    pool.change(&Change::Online { disk: id[..8].to_owned(), discard: false }).await.unwrap();
+    pool.repaired().await;
+    let new = bench.disks[0].with_file_name("new");
+    std::fs::create_dir(&new).unwrap();
+    pool.change(&Change::Replace { old: id.clone(), new }).await.unwrap();
+    pool.settled().await;
+    let texts: Vec<String> = pool.history().into_iter().map(|event| event.text).collect();
+    let path = bench.disks[1].display().to_string();
+    for word in ["was taken offline", "was brought online", "is being replaced with"] {
+        assert!(texts.iter().any(|text| text.starts_with(&format!("{path} {word}"))), "{word}: {texts:?}");
+    }
+    assert!(texts.iter().all(|text| !text.contains(&id[..8])), "{texts:?}");
+}

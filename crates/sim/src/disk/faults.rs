@@ -98,6 +98,8 @@ pub struct Health {
     pub full: u16,
     /// Of any operation: a bit flips somewhere.
     pub rot: u16,
+    /// It takes no new files, whatever it says of its room: it has no inodes, or there is a quota.
+    pub no_files: bool,
     /// Of its filesystem's room, by others.
     pub taken_bytes: u64,
     pub delay: Duration,

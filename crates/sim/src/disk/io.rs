@@ -167,6 +167,11 @@ impl DiskIo for SimDisk {
                 file
             }
             Err(_) => {
+                if disk.health.no_files {
+                    state.counts.add(Fault::Full);
+                    let kinds = [ErrorKind::StorageFull, ErrorKind::QuotaExceeded];
+                    return Err(kinds[self.number % kinds.len()].into());
+                }
                 let file = disk.file_next;
                 disk.names.set(name, Entry::File(file))?;
                 disk.file_next += 1;
@@ -260,7 +265,8 @@ impl DiskIo for SimDisk {
         let (total_bytes, used_bytes) = sharing.fold((0, 0), |(total, used), disk| {
             (total + disk.plan.capacity_bytes, used + disk.used_bytes() + disk.health.taken_bytes)
         });
-        Ok(DiskSpace { total_bytes, free_bytes: total_bytes.saturating_sub(used_bytes), filesystem })
+        let free_bytes = total_bytes.saturating_sub(used_bytes);
+        Ok(DiskSpace { total_bytes, free_bytes, filesystem, without_inodes: false })
     }
 
     fn lock(&self, _: &str) -> io::Result<Box<dyn Any + Send + Sync>> {

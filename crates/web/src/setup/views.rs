@@ -160,7 +160,11 @@ pub fn disks(
 ) -> Answer {
     let pool = |pool: &PoolOnDisks| {
         let (there, all) = (pool.folders.len(), pool.folders.len() + pool.missing);
-        let is_whole = if pool.is_importable { "" } else { "; too few to open it" };
+        let is_whole = match pool.is_importable {
+            true => "",
+            false if pool.missing == 0 => "; too many of them are out of date to open it",
+            false => "; too few to open it",
+        };
         let ours = |plan: &SetupPlan| there > 0 && pool.folders.iter().all(|path| plan.folders.contains(path));
         PoolView {
             name: pool.name.clone(),

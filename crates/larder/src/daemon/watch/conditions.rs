@@ -367,6 +367,7 @@ mod tests {
             scan: None,
             scrub: None,
             damage: larder_api::Damage::default(),
+            owed_objects: 0,
             total_bytes: 0,
             used_bytes: 0,
             available_bytes: 0,
