@@ -486,21 +486,20 @@ def test_a_replica_brings_the_box_back_without_any_disk_of_it(folder):
         place = f"larder://{answer['addr']}/tank/copy"
         near.run("replicate", "add", "files", place, "--code", answer["code"], check=True)
         near.run("snap", "create", "files@a", check=True)
-        password = folder / "password"
+        password, key = folder / "password", folder / "key"
         password.write_text(OWNER + "\n")
-        password.chmod(0o600)
+        key.write_text(json.loads(near.run("--json", "config", "recovery-key", check=True).stdout)["recovery_key"] + "\n")
+        [file.chmod(0o600) for file in (password, key)]
 
         def restore(*words):
             return far.run("config", "restore", "--from", "tank/copy", "--yes", *words)
         wait_until_quiet(near)
-        wait_for(lambda: "no box has sent" not in far.run("config", "restore", "--from", "tank/copy", "--password-file", password).stderr, 90)
+        # `sent.recovery_key_alone`: a password opens nothing there.
+        wait_for(lambda: "no box has sent" not in far.run("config", "restore", "--from", "tank/copy", "--recovery-key-file", key).stderr, 90)
         near.kill()
-        wrong = folder / "wrong"
-        wrong.write_text("Not-The-Shelf-1\n")
-        wrong.chmod(0o600)
-        refused = restore("--password-file", wrong)
+        refused = restore("--password-file", password)
         assert refused.returncode != 0 and "does not open" in refused.stderr and not (far.data / "box-restore.json").exists()
-        done = restore("--password-file", password)
+        done = restore("--recovery-key-file", key)
         assert done.returncode == 0 and "restart larder" in done.stdout, done.stderr
         host = (near.data / "ssh_host_ed25519_key").read_bytes()
         assert (far.data / "ssh_host_ed25519_key").read_bytes() != host, "at the next start"

@@ -146,6 +146,9 @@ pub struct PasswordSet {
     /// Whether codes of a telephone ended.
     #[serde(default)]
     pub codes: bool,
+    /// Sentences about what the password does not open.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// Links that open nothing any more.

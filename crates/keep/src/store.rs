@@ -331,8 +331,8 @@ impl Store {
         self.registry.give_back_memory()
     }
 
-    pub fn give_all_memory_back(&self) -> u64 {
-        self.registry.give_all_memory_back()
+    pub fn give_some_memory_back(&self) -> u64 {
+        self.registry.give_some_memory_back()
     }
 
     pub async fn clear(&self) -> Result<(), KeepError> {

@@ -9,15 +9,18 @@
 //! - `folder.announcement_is_a_hint`: a daemon announces its socket in the runtime folder under its
 //!   pid, so that commands find it from any directory. The announcement is a hint; only the socket
 //!   shows whether a daemon listens.
+//! - `folder.root_leaves_no_files`: root may work on a data folder whose larder runs as another user. Afterwards it is that
+//!   user's as before.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use larder_api::{Failure, FailureKind, SOCKET_NAME};
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, Uid, flock};
 
 use crate::{box_time, machine};
 
@@ -29,6 +32,8 @@ pub(crate) const DEFAULT: &str = "larder-data";
 pub(crate) const OF_PACKAGE: &str = "/var/lib/larder";
 /// Announcements beyond these are not looked at.
 const ANNOUNCED_MAX: usize = 256;
+/// Folders within folders of a data folder: `watch/history` is the deepest.
+const SWEPT_DEPTH: usize = 3;
 /// How long the end of a killed daemon is waited for. It frees its memory first, of gigabytes in tenths of a second.
 const ENDING_MAX: Duration = Duration::from_secs(10);
 
@@ -92,6 +97,15 @@ impl DataFolder {
         self.path.join(SOCKET_NAME)
     }
 
+    fn leave_no_files(&self) -> rustix::io::Result<()> {
+        let folder = rustix::fs::open(&self.path, OFlags::DIRECTORY | OFlags::RDONLY, Mode::empty())?;
+        let about = rustix::fs::fstat(&folder)?;
+        if about.st_uid == 0 || !rustix::process::geteuid().is_root() {
+            return Ok(());
+        }
+        leave_no_files(&folder, (Uid::from_raw(about.st_uid), Gid::from_raw(about.st_gid)), SWEPT_DEPTH)
+    }
+
     /// Announces the socket in the runtime folder (`folder.announcement_is_a_hint`). A failure is
     /// no fault, since `--data` still works.
     pub(crate) fn announce(&mut self) {
@@ -111,6 +125,9 @@ impl DataFolder {
 impl Drop for DataFolder {
     fn drop(&mut self) {
         box_time::keep(&self.path);
+        if let Err(error) = self.leave_no_files() {
+            tracing::warn!("files of root stay in {}: {error}", self.path.display());
+        }
         let _ = std::fs::remove_file(self.socket());
         if let Some(file) = self.announcement.take() {
             let _ = std::fs::remove_file(file);
@@ -140,6 +157,31 @@ pub(crate) fn announced() -> Vec<(u32, PathBuf)> {
         found.push((pid, PathBuf::from(std::ffi::OsString::from_vec(bytes))));
     }
     found
+}
+
+/// Files that root made in another user's data folder become that user's (`folder.root_leaves_no_files`). That user may change
+/// the folder meanwhile, so each thing is held open, and what has a name elsewhere stays root's.
+fn leave_no_files(folder: &OwnedFd, of: (Uid, Gid), depth: usize) -> rustix::io::Result<()> {
+    for entry in rustix::fs::Dir::read_from(folder)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if matches!(name.to_bytes(), b"." | b"..") {
+            continue;
+        }
+        let Ok(found) = rustix::fs::openat(folder, name, OFlags::PATH | OFlags::NOFOLLOW, Mode::empty()) else {
+            continue;
+        };
+        let about = rustix::fs::fstat(&found)?;
+        let kind = FileType::from_raw_mode(about.st_mode);
+        if about.st_uid == 0 && (kind == FileType::Directory || about.st_nlink == 1) {
+            rustix::fs::chownat(&found, c"", Some(of.0), Some(of.1), AtFlags::EMPTY_PATH)?;
+        }
+        if kind == FileType::Directory && depth > 0 {
+            let inner = rustix::fs::openat(&found, c".", OFlags::DIRECTORY | OFlags::RDONLY, Mode::empty())?;
+            leave_no_files(&inner, of, depth - 1)?;
+        }
+    }
+    Ok(())
 }
 
 /// A folder that was there may be open to other users. An empty one of ours is closed; of another one it is said, since its

@@ -248,6 +248,18 @@ pub fn without(file: &[u8], user: &str) -> Result<(Vec<u8>, FactorsEnded), Failu
     Ok((kept.to_bytes()?, ended))
 }
 
+/// The file of factors as it was before anybody used them: uses alone are no change of the people of a box.
+pub fn without_uses(file: &[u8]) -> Vec<u8> {
+    let Ok(mut kept) = serde_json::from_slice::<Kept>(file) else { return file.to_vec() };
+    for factor in kept.of.values_mut() {
+        factor.last_step = 0;
+        for key in &mut factor.passkeys {
+            (key.count, key.used_secs) = (0, None);
+        }
+    }
+    kept.to_bytes().unwrap_or_else(|_| file.to_vec())
+}
+
 impl Factors {
     /// Takes in the file of an earlier run; nothing where there was none.
     pub fn read(&self, bytes: Option<&[u8]>) {

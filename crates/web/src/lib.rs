@@ -40,7 +40,7 @@ mod visit;
 
 pub use ask::{Ask, Asker};
 pub use base::BASE;
-pub use factor::{FactorsEnded, without as factors_without};
+pub use factor::{FactorsEnded, without as factors_without, without_uses as factors_without_uses};
 pub use login::{LogIn, Refusal, Standing};
 pub use oidc::{ANSWER_BYTES_MAX, Fetch, Issuer, IssuerOptions, is_issuer_address};
 pub use role::{Act, Role, may};

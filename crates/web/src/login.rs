@@ -44,4 +44,7 @@ pub trait LogIn: Send + Sync + 'static {
 
     /// Makes the second factors durable (`factors.kept_first`). They have secrets.
     fn keep_factors(&self, bytes: Vec<u8>) -> BoxFuture<'_, Result<(), Failure>>;
+
+    /// Makes the sessions durable (`browsers.end_before_the_answer`). They open nothing.
+    fn keep_sessions(&self, bytes: Vec<u8>) -> BoxFuture<'_, Result<(), Failure>>;
 }

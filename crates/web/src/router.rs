@@ -22,9 +22,10 @@ use crate::factor::FactorsEnded;
 use crate::form::Form;
 use crate::login::LogIn;
 use crate::oidc::Issuer;
+use crate::pages::password::proved_again;
 use crate::pages::{
     account, alerts, care, change, charts, config, connections, explain, factor, found, home, issuer, keys, log,
-    log_in, measure, passkey, people, power, sharing, storage, volume,
+    log_in, measure, passkey, password, people, power, sharing, storage, volume,
 };
 use crate::role::{Act, Role, may};
 use crate::session::{AGE_MAX, is_same};
@@ -37,7 +38,8 @@ const BODY_BYTES_MAX: usize = 64 << 10;
 /// More than any address of the page has.
 const QUERY_BYTES_MAX: usize = 8 << 10;
 /// What somebody may open who has no second factor and is to have one.
-const OWED_PATHS: [&str; 9] = [
+const OWED_PATHS: [&str; 10] = [
+    "/prove",
     "/me",
     "/me/factor",
     "/me/factor/confirm",
@@ -47,6 +49,34 @@ const OWED_PATHS: [&str; 9] = [
     "/theme",
     "/login",
     "/assets/{name}",
+];
+/// They make or end a way in (`browsers.password_again`), each with the page that its form is on.
+const PROVED_PATHS: [(&str, &str); 25] = [
+    ("/prove", "/me"),
+    ("/people/add-user", "/people"),
+    ("/people/set-role", "/people"),
+    ("/people/set-password", "/people"),
+    ("/people/remove-user", "/people"),
+    ("/people/create-token", "/people"),
+    ("/people/revoke-token", "/people"),
+    ("/people/revoke-link", "/people"),
+    ("/people/demand-factor", "/people"),
+    ("/people/end-factor", "/people"),
+    ("/volume/add-key", "/storage"),
+    ("/volume/add-recovery", "/storage"),
+    ("/volume/remove-key", "/storage"),
+    ("/care/accept", "/care"),
+    ("/care/config/apply", "/care/config"),
+    ("/me/password", "/me"),
+    ("/me/factor", "/me"),
+    ("/me/factor/end", "/me"),
+    ("/me/passkey", "/me"),
+    ("/me/passkey/remove", "/me"),
+    ("/me/add-key", "/me"),
+    ("/me/remove-key", "/me"),
+    ("/me/create-token", "/me"),
+    ("/me/revoke-token", "/me"),
+    ("/me/revoke-link", "/me"),
 ];
 /// Their forms have secrets of volumes.
 const SECRET_PATHS: [&str; 6] = [
@@ -99,6 +129,7 @@ routes! {
     GET "/login/finish" Enter issuer::finish;
     POST "/logout" Own log_in::leave;
     POST "/theme" Own account::choose_theme;
+    POST "/prove" Own password::prove;
 
     GET "/" SeeBox home::page;
     GET "/live" SeeBox home::live;
@@ -254,6 +285,12 @@ impl Web {
         self.0.sessions.read(bytes, self.0.now(), self.0.clock.box_now().secs);
     }
 
+    /// Makes sessions durable, as they are now.
+    pub async fn keep_sessions(&self) -> Result<(), Failure> {
+        let _one = self.0.keeping.lock().await;
+        self.0.log_in.keep_sessions(self.sessions()).await
+    }
+
     /// Returns when sessions have begun or ended since it was called last.
     pub async fn sessions_changed(&self) {
         self.0.sessions.changed.notified().await;
@@ -315,7 +352,16 @@ impl Web {
             nonce: new_nonce(),
             note: None,
         };
-        let outcome = self.run(&mut visit, parts.method, parts.uri.path(), query, &parts.headers, body).await;
+        let ended_before = self.0.sessions.ended();
+        let mut outcome = self.run(&mut visit, parts.method, parts.uri.path(), query, &parts.headers, body).await;
+        // `browsers.end_before_the_answer`
+        if self.0.sessions.ended() != ended_before
+            && let Err(failure) = self.keep_sessions().await
+        {
+            let message =
+                format!("a session has ended, and would go on after a restart of larder: {}", failure.message);
+            outcome = visit.failure(status_of(failure.kind), title_of(failure.kind), Failure { message, ..failure });
+        }
         (visit.nonce, outcome)
     }
 
@@ -365,6 +411,13 @@ impl Web {
             };
             if let Err(failure) = meant(visit, headers) {
                 return visit.failure(StatusCode::FORBIDDEN, "Expired form", failure);
+            }
+            if let Some((_, page)) = PROVED_PATHS.iter().find(|(path, _)| *path == route.path)
+                && let Err(failure) = proved_again(visit).await
+            {
+                let page = Local::read(visit.form.text("back")).unwrap_or(Local::of(page));
+                let refused = visit.back(page, Err(failure));
+                return refused.unwrap_or_else(|failure| visit.failure(StatusCode::FORBIDDEN, "Refused", failure));
             }
         } else if !route.path.ends_with("/live") && route.path != "/assets/{name}" {
             visit.note = visit.session.as_ref().and_then(|session| self.0.sessions.take_note(session));

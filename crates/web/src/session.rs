@@ -8,16 +8,19 @@
 //! - `browsers.survive_a_restart`: whoever serves the page keeps [`Sessions::written`] in a file and gives it back at
 //!   the next start, so a page that is open goes on. The file has no token and opens nothing; a user who is gone or has
 //!   another password by then has no session.
+//! - `browsers.end_before_the_answer`: a session that a request ended is out of that file, durably, before the answer: no restart
+//!   opens it again. A session that began costs a log-in at worst.
 //! - `browsers.renewed_at_log_in`: a log-in draws a new token, and ends the session that the browser had.
-//! - `browsers.password_again`: a new password, key or token of a user's own needs the current password, so that a
-//!   browser left open gives nobody a lasting way in. Wrong ones count as guesses. Of somebody who has no password it needs a
-//!   log-in of the last minutes.
+//! - `browsers.password_again`: each request that makes or ends a way in, of whomever, needs the password of the person before
+//!   the browser, and a code where that person has codes, given within [`PROVED_FOR`]: so a browser left open gives nobody a
+//!   lasting way in. Wrong ones count as guesses. A log-in counts as given; for somebody without a password it is what counts.
 //! - `browsers.token_on_each_change`: a change needs a second token, which is in the page and not in the cookie. A
 //!   page of another site can make a browser send the cookie, and cannot read the page. Before the log-in the second
 //!   token is a MAC of the first, so that nobody fills a table by asking for the form.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
@@ -33,6 +36,8 @@ use crate::note::Note;
 
 pub const IDLE_MAX: Duration = Duration::from_secs(12 * 3600);
 pub const AGE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+/// The time for which a log-in, or a password given again, says who sits before the browser.
+pub const PROVED_FOR: Duration = Duration::from_secs(5 * 60);
 pub const SESSIONS_MAX: usize = 1024;
 pub const OF_USER_MAX: usize = 16;
 /// Longer than any token.
@@ -79,6 +84,8 @@ struct Entry {
     from: Option<IpAddr>,
     began: Duration,
     seen: Duration,
+    /// When its user last showed who that is, in this run (`browsers.password_again`).
+    proved: Option<Duration>,
     note: Option<Note>,
 }
 
@@ -95,6 +102,8 @@ pub struct Sessions {
     key: hmac::Key,
     /// Told when sessions begin or end.
     pub changed: Notify,
+    /// How many sessions have ended before their time.
+    ended: AtomicU64,
 }
 
 /// A session in a file. Times are those of the wall.
@@ -137,7 +146,8 @@ pub fn is_same(given: &str, right: &str) -> bool {
 
 impl Default for Sessions {
     fn default() -> Self {
-        Self { all: Mutex::default(), key: hmac::Key::new(hmac::HMAC_SHA256, &secret::<32>()), changed: Notify::new() }
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &secret::<32>());
+        Self { all: Mutex::default(), key, changed: Notify::new(), ended: AtomicU64::new(0) }
     }
 }
 
@@ -156,7 +166,8 @@ impl Sessions {
         let csrf = hex::encode(&secret::<16>());
         let agent = agent.chars().take(AGENT_CHARS_MAX).collect();
         let user = user.to_owned();
-        all.insert(hash(&token), Entry { user, generation, csrf, agent, from, began: now, seen: now, note: None });
+        let (began, seen, proved) = (now, now, Some(now));
+        all.insert(hash(&token), Entry { user, generation, csrf, agent, from, began, seen, proved, note: None });
         self.changed.notify_one();
         token
     }
@@ -180,8 +191,18 @@ impl Sessions {
     }
 
     pub fn end(&self, session: &Session) {
-        self.all.lock().remove(&session.key);
+        let has_ended = self.all.lock().remove(&session.key).is_some();
+        self.note_ended(usize::from(has_ended));
+    }
+
+    fn note_ended(&self, count: usize) {
+        self.ended.fetch_add(count as u64, Ordering::Relaxed);
         self.changed.notify_one();
+    }
+
+    /// How many sessions requests and passwords have ended so far.
+    pub fn ended(&self) -> u64 {
+        self.ended.load(Ordering::Relaxed)
     }
 
     /// Ends the user's session of that id; whether there was one.
@@ -189,7 +210,7 @@ impl Sessions {
         let mut all = self.all.lock();
         let key = all.iter().find(|(key, entry)| entry.user == user && id_of(key) == id).map(|(key, _)| *key);
         let has_ended = key.and_then(|key| all.remove(&key)).is_some();
-        self.changed.notify_one();
+        self.note_ended(usize::from(has_ended));
         has_ended
     }
 
@@ -198,8 +219,9 @@ impl Sessions {
         let mut all = self.all.lock();
         let before = all.len();
         all.retain(|key, entry| entry.user != user || stays.is_some_and(|stays| stays.key == *key));
-        self.changed.notify_one();
-        before - all.len()
+        let ended = before - all.len();
+        self.note_ended(ended);
+        ended
     }
 
     /// The session goes on under a new password.
@@ -237,13 +259,20 @@ impl Sessions {
             let Some(key) = key.filter(|_| age < AGE_MAX && idle < IDLE_MAX) else { continue };
             let Kept { user, generation, csrf, agent, from, .. } = kept;
             let (began, seen) = (now.saturating_sub(age), now.saturating_sub(idle));
-            all.insert(key, Entry { user, generation, csrf, agent, from, began, seen, note: None });
+            all.insert(key, Entry { user, generation, csrf, agent, from, began, seen, proved: None, note: None });
         }
     }
 
-    /// Since the log-in.
-    pub fn age(&self, session: &Session, now: Duration) -> Option<Duration> {
-        self.all.lock().get(&session.key).map(|entry| now.saturating_sub(entry.began))
+    /// Its user has shown again who that is (`browsers.password_again`).
+    pub fn prove(&self, session: &Session, now: Duration) {
+        if let Some(entry) = self.all.lock().get_mut(&session.key) {
+            entry.proved = Some(now);
+        }
+    }
+
+    pub fn is_proved(&self, session: &Session, now: Duration) -> bool {
+        let proved = self.all.lock().get(&session.key).and_then(|entry| entry.proved);
+        proved.is_some_and(|proved| now.saturating_sub(proved) <= PROVED_FOR)
     }
 
     /// The sessions of a user, the latest used first.

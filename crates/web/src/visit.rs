@@ -47,6 +47,8 @@ pub struct Server {
     pub clock: Arc<dyn Clock>,
     pub options: Options,
     pub sessions: Sessions,
+    /// The file of sessions is written by one at a time, so that the last one has the newest.
+    pub keeping: tokio::sync::Mutex<()>,
     pub factors: Factors,
     pub streams: Arc<Streams>,
     pub tickets: Tickets,
@@ -61,6 +63,7 @@ impl Server {
             clock,
             options,
             sessions: Sessions::default(),
+            keeping: tokio::sync::Mutex::default(),
             factors: Factors::default(),
             streams: Arc::default(),
             tickets: Tickets::default(),
@@ -286,7 +289,20 @@ impl Visit<'_> {
             path: self.path.clone(),
             note: self.note.clone(),
             files: self.server.options.files,
+            proof: self.proof(),
         }
+    }
+
+    /// Forms ask for it where it was not given lately (`browsers.password_again`).
+    fn proof(&self) -> Option<Proof> {
+        let session = self.session.as_ref()?;
+        if self.server.sessions.is_proved(session, self.now()) {
+            return None;
+        }
+        let factors = &self.server.factors;
+        let has_password = self.server.log_in.standing(self.user()).is_some_and(|standing| standing.has_password);
+        let has_codes = factors.has_codes(self.user());
+        Some(Proof { has_codes, takes_log_in: !has_password || (factors.has(self.user()) && !has_codes) })
     }
 
     /// A page that says why there is no other.
@@ -353,6 +369,16 @@ pub struct Frame {
     pub note: Option<Note>,
     /// The file view.
     pub files: Option<&'static str>,
+    /// Forms that make or end a way in ask for it.
+    pub proof: Option<Proof>,
+}
+
+/// The proof of `browsers.password_again`, as forms ask for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Proof {
+    pub has_codes: bool,
+    /// Without a password, or with passkeys alone, a new log-in is all that counts.
+    pub takes_log_in: bool,
 }
 
 impl Frame {

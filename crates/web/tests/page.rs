@@ -94,6 +94,8 @@ impl Recorded {
 struct People {
     /// The file of second factors.
     factors: Mutex<Vec<u8>>,
+    /// The file of sessions.
+    sessions: Mutex<Vec<u8>>,
     uid: Mutex<u32>,
     /// Log-ins without the password.
     entered: Mutex<Vec<String>>,
@@ -139,6 +141,17 @@ impl LogIn for People {
                 return Err(Failure::invalid("no space left"));
             }
             *self.factors.lock().unwrap() = bytes;
+            Ok(())
+        })
+    }
+
+    fn keep_sessions(&self, bytes: Vec<u8>) -> BoxFuture<'_, Result<(), Failure>> {
+        let is_full = self.is_disk_full.load(std::sync::atomic::Ordering::Relaxed);
+        Box::pin(async move {
+            if is_full {
+                return Err(Failure::invalid("no space left"));
+            }
+            *self.sessions.lock().unwrap() = bytes;
             Ok(())
         })
     }
@@ -577,7 +590,11 @@ async fn each_route_obeys_the_table_of_roles() {
         let changes_box = !may(Some(Role::Looker), route.act);
         assert!(!changes_box || route.method == Method::POST, "{} changes by GET", route.path);
         if route.method == Method::POST && !changes_box && !is_form {
-            assert!(route.path.starts_with("/me/") || ["/logout", "/theme"].contains(&route.path), "{}", route.path);
+            assert!(
+                route.path.starts_with("/me/") || ["/logout", "/theme", "/prove"].contains(&route.path),
+                "{}",
+                route.path
+            );
         }
     }
     for (name, role) in
@@ -763,6 +780,95 @@ async fn sessions_end_with_password_and_user() {
     let left = trial.post(&owner, "/logout", &[]).await;
     assert_eq!(left.cookie(), "");
     assert_eq!(trial.get(&owner, "/").await.header("location"), "/+/login");
+}
+
+/// `browsers.password_again`: a browser that was left open, as after a restart, changes nobody's way in.
+#[tokio::test]
+async fn ways_in_ask_who_sits_there() {
+    let before = Trial::new();
+    let owner = before.log_in("owner").await;
+    let trial = Trial::new();
+    trial.web.take_sessions(&before.web.sessions());
+    trial.daemon.set("POST /v1/users/ann/password", json!({"links": []}));
+    let forms: [(&str, &[(&str, &str)]); 12] = [
+        ("/people/add-user", &[("name", "eve"), ("password", "x"), ("role", "owner")]),
+        ("/people/set-role", &[("user", "ann"), ("role", "owner")]),
+        ("/people/set-password", &[("user", "ann"), ("password", "x")]),
+        ("/people/remove-user", &[("user", "ann"), ("typed", "ann")]),
+        ("/people/create-token", &[("user", "ann")]),
+        ("/people/revoke-token", &[("token", "t-ann")]),
+        ("/people/end-factor", &[("user", "ann"), ("typed", "ann")]),
+        ("/volume/add-key", &[("volume", "files"), ("name", "x"), ("passphrase", "x")]),
+        ("/care/accept", &[("volume", "x")]),
+        ("/care/config/apply", &[("text", "x"), ("base", "x")]),
+        ("/me/create-token", &[("name", "x")]),
+        ("/me/password", &[("password", "x"), ("again", "x")]),
+    ];
+    for (path, fields) in forms {
+        for current in [&[][..], &[("current", "")], &[("current", "wrong")]] {
+            let refused = trial.post(&owner, path, &[fields, current].concat()).await;
+            assert_eq!(refused.status, StatusCode::SEE_OTHER, "{path}");
+            let note = trial.get(&owner, refused.header("location")).await.text;
+            assert!(note.contains("nothing was changed"), "{path}: {note}");
+            assert!(trial.daemon.changes().is_empty(), "{path}");
+        }
+    }
+    // Once it was confirmed, the forms of the next minutes go through.
+    let page = trial.get(&owner, "/people").await.text;
+    assert!(page.contains("action=\"/+/prove\""), "{page}");
+    let wrong = trial.post(&owner, "/prove", &[("current", "wrong"), ("back", "/+/people")]).await;
+    assert_eq!(wrong.header("location"), "/+/people");
+    trial.post(&owner, "/prove", &[("current", "right"), ("back", "/+/people")]).await;
+    assert!(!trial.get(&owner, "/people").await.text.contains("action=\"/+/prove\""));
+    trial.post(&owner, "/people/set-password", &[("user", "ann"), ("password", "x")]).await;
+    assert_eq!(trial.daemon.changes().len(), 1);
+    // The own way in is changed under Account, not as if it were somebody else's.
+    for path in ["/people/set-password", "/people/remove-user", "/people/create-token", "/people/end-factor"] {
+        trial.post(&owner, path, &[("user", "owner"), ("password", "x"), ("typed", "owner")]).await;
+        assert!(trial.get(&owner, "/people").await.text.contains("that is you"), "{path}");
+    }
+    assert_eq!(trial.daemon.changes().len(), 1);
+}
+
+/// Somebody who has codes needs one, too.
+#[tokio::test]
+async fn a_second_factor_is_part_of_who_sits_there() {
+    let before = Trial::new();
+    let owner = before.log_in("owner").await;
+    let (secret, _) = before.with_factor(&owner).await;
+    let trial = Trial::new();
+    trial.web.take_sessions(&before.web.sessions());
+    trial.web.take_factors(Some(&before.people.factors.lock().unwrap().clone()));
+    assert!(trial.get(&owner, "/people").await.text.contains("prove-code"));
+    for code in ["", "1"] {
+        trial.post(&owner, "/people/revoke-token", &[("token", "t-ann"), ("current", "right"), ("code", code)]).await;
+        assert!(trial.daemon.changes().is_empty(), "{code}");
+    }
+    trial.post(&owner, "/prove", &[("current", "right"), ("code", &code_of(&secret, 1))]).await;
+    trial.daemon.set("DELETE /v1/tokens/t-ann", token("t-ann", "ann"));
+    trial.post(&owner, "/people/revoke-token", &[("token", "t-ann")]).await;
+    assert_eq!(trial.daemon.changes().len(), 1);
+}
+
+/// `browsers.end_before_the_answer`
+#[tokio::test]
+async fn a_session_that_was_ended_is_out_of_the_file_before_the_answer() {
+    let trial = Trial::new();
+    let kept =
+        || serde_json::from_slice::<Vec<serde_json::Value>>(&trial.people.sessions.lock().unwrap()).unwrap().len();
+    let [first, second, third] = [trial.log_in("ann").await, trial.log_in("ann").await, trial.log_in("ann").await];
+    trial.web.keep_sessions().await.unwrap();
+    assert_eq!(kept(), 3);
+    trial.post(&first, "/logout", &[]).await;
+    assert_eq!(kept(), 2);
+    trial.post(&second, "/me/end-others", &[]).await;
+    assert_eq!(kept(), 1);
+    assert_eq!(trial.get(&third, "/me").await.status, StatusCode::SEE_OTHER);
+    trial.people.is_disk_full.store(true, std::sync::atomic::Ordering::Relaxed);
+    let left = trial.post(&second, "/logout", &[]).await;
+    assert!(left.text.contains("would go on after a restart of larder: no space left"), "{}", left.text);
+    assert_eq!(trial.get(&second, "/me").await.status, StatusCode::SEE_OTHER, "it has ended all the same");
+    assert_eq!(kept(), 1);
 }
 
 #[tokio::test]

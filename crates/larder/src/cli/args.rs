@@ -997,13 +997,13 @@ pub(crate) enum ConfigCommand {
     History,
     /// Make this box what it was in one version: its configuration, people, passwords, tokens and links
     Restore {
-        /// The number of a version (larder config history)
+        /// The number of a version (larder config history); with --from of one beside the replica, the newest otherwise
         #[arg(required_unless_present = "from")]
         number: Option<u64>,
         /// Become the box that sends into this replica, POOL/NAME, when larder starts again
-        #[arg(long, value_name = "REPLICA", conflicts_with = "number")]
+        #[arg(long, value_name = "REPLICA")]
         from: Option<String>,
-        /// With --from: a file with the password of an owner of that box
+        /// With --from: a file with the password of an owner of that box, where an older larder sent the record
         #[arg(long, value_name = "FILE", requires = "from")]
         password_file: Option<PathBuf>,
         /// With --from: a file with the recovery key of that box

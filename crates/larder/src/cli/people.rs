@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use larder_api::endpoint::{self, Param};
 use larder_api::endpoints::*;
-use larder_api::{Client, Failure, LinksEnded, PasswordSet};
+use larder_api::{Client, Failure, LinksEnded, PasswordSet, UserRole};
+use larder_people::PasswordHash;
 use larder_serve::web::Which;
 
 use super::args::Global;
@@ -12,7 +13,7 @@ use super::reach::{Target, absolute, target};
 use crate::config::{Config, edit::Editor};
 use crate::daemon::people::user_status;
 use crate::daemon::tokens::Tokens;
-use crate::daemon::{Secrets, box_record, factors, groups, links, people, user_keys};
+use crate::daemon::{Secrets, box_record, factors, groups, hash_of, links, people, user_keys};
 use crate::folder::{self, DataFolder};
 
 pub(super) enum People {
@@ -79,8 +80,12 @@ on_files!(AddUser, |files, (), user| {
     let config = files.config()?;
     let joining = people::stage(Editor::open(&files.file)?, &config, &user)?;
     files.end_links(&user.name).await?;
-    let (added, _) = joining.make(&config, &mut files.secrets()?, &mut files.tokens()?, &user.password)?;
-    files.note_password(&user.name, &user.password)?;
+    let hash = hash_of(&user.password)?;
+    let is_owner = user.role == Some(UserRole::Owner);
+    let said = files.expect_password(is_owner, &user.name, (&user.password, &hash))?;
+    let given = (user.password.as_str(), &hash);
+    let (mut added, _) = joining.make(&config, &mut files.secrets()?, &mut files.tokens()?, given)?;
+    added.notes.extend(said);
     Ok(added)
 });
 on_files!(SetUser, |files, name, change| {
@@ -95,8 +100,10 @@ on_files!(SetPassword, |files, name, request| {
         // `factors.gone_before_the_password`
         ended = factors::password_set(factors::end_in_folder(files.folder.path(), &name)?);
     }
-    files.secrets()?.set(&name, &request.password)?;
-    files.note_password(&name, &request.password)?;
+    let hash = hash_of(&request.password)?;
+    let is_owner = files.config()?.users.iter().any(|user| user.name == name && user.role == UserRole::Owner);
+    ended.notes = files.expect_password(is_owner, &name, (&request.password, &hash))?;
+    files.secrets()?.set_hashed(&name, &request.password, &hash)?;
     if !request.keep_links {
         ended.links = files.end_links(&name).await?.links;
     }
@@ -159,8 +166,16 @@ impl Files {
     }
 
     /// The password of an owner opens the record of the box.
-    fn note_password(&self, user: &str, password: &str) -> Result<(), Failure> {
-        box_record::note_password_without_daemon(self.folder.path(), &self.config()?, user, password)
+    fn expect_password(
+        &self,
+        is_owner: bool,
+        user: &str,
+        (password, hash): (&str, &PasswordHash),
+    ) -> Result<Vec<String>, Failure> {
+        match is_owner {
+            true => box_record::expect_password_without_daemon(self.folder.path(), user, password, hash),
+            false => Ok(Vec::new()),
+        }
     }
 
     fn config(&self) -> Result<Config, Failure> {

@@ -5,6 +5,8 @@
 //!   (`contents.whole_or_nothing`).
 //! - `reborn.own_pools_alone`: of the pools on the disks the box takes those that hold its record, never one of another box, whatever
 //!   their names are: two boxes usually have a pool 'tank' each. A pool that stays out is closed, and a note names it.
+//! - `reborn.doors_stay`: a service that serves nothing yet, as a package leaves it, becomes the box in its own data folder, at the
+//!   addresses of its own configuration. It is started by its service manager, not by the import.
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -20,7 +22,7 @@ use larder_pool::{Event, EventKind, FoundPool, Pool};
 use super::args::{Global, UpArgs};
 use super::password;
 use super::reach::memory;
-use crate::config::StoreSettings;
+use crate::config::{Config, StoreSettings};
 use crate::daemon::box_record::contents::PENDING;
 use crate::daemon::box_record::found::{self, OpenedBox};
 use crate::daemon::box_record::versions;
@@ -59,10 +61,17 @@ pub(super) async fn run(
     args: &UpArgs,
     (disks, stores): (Vec<PathBuf>, Vec<StoreSettings>),
     data: &Path,
-) -> Result<(), Failure> {
-    may_begin(data)?;
+) -> Result<Begins, Failure> {
+    let service = may_begin(data)?;
     let secret = secret_of(args)?;
-    let import = Import::open(args, (disks, stores), DataFolder::claim(data)?, secret).await?;
+    let folder = DataFolder::claim(data).map_err(|failure| match service {
+        Some(_) if failure.kind == FailureKind::Busy => failure.action(
+            "stop the service (sudo systemctl stop larder), repeat this command, and start it again: it becomes the box, at its \
+             own doors. Or name another data folder with --data DIR",
+        ),
+        _ => failure,
+    })?;
+    let import = Import::open(args, (disks, stores), folder, secret).await?;
     let found = import.shown()?;
     if !args.yes {
         if global.json {
@@ -77,12 +86,28 @@ pub(super) async fn run(
     } else if !global.json {
         out::say(&text(&found));
     }
-    import.finish().await
+    let begins = if service.is_some() { Begins::AsService } else { Begins::Here };
+    import.finish(service.as_deref()).await?;
+    Ok(begins)
 }
 
-fn may_begin(data: &Path) -> Result<(), Failure> {
-    if !data.join(CONFIG_NAME).exists() {
-        return Ok(());
+/// Who starts the box that an import made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Begins {
+    Here,
+    /// Whoever started the service that had nothing to serve.
+    AsService,
+}
+
+/// The configuration of a service that serves nothing yet, if there is one (`reborn.doors_stay`).
+fn may_begin(data: &Path) -> Result<Option<String>, Failure> {
+    let file = data.join(CONFIG_NAME);
+    if !file.exists() {
+        return Ok(None);
+    }
+    if Config::load(&file)?.is_blank() {
+        let text = std::fs::read_to_string(&file).map_err(|error| Failure::io(file.display(), &error))?;
+        return Ok(Some(text));
     }
     let message = format!("the data folder {} is that of a box already", data.display());
     Err(Failure::new(FailureKind::Exists, message).action(format!(
@@ -151,8 +176,8 @@ impl Import {
         close(&self.pools).await
     }
 
-    /// Makes the data folder that of the box, and closes the pools.
-    pub(super) async fn finish(self) -> Result<(), Failure> {
+    /// Makes the data folder that of the box, at the doors of `service`, and closes the pools.
+    pub(super) async fn finish(self, service: Option<&str>) -> Result<(), Failure> {
         let Self { folder, pools, opened, .. } = self;
         let data = folder.path();
         let places: Vec<(String, Vec<PathBuf>)> = pools
@@ -160,7 +185,7 @@ impl Import {
             .filter(|one| one.pool.has_disks())
             .map(|one| (one.pool.name.clone(), one.pool.disks_staying()))
             .collect();
-        let made = opened.config_for(data, &places).and_then(|text| Ok((text, opened.next_life()?)));
+        let made = opened.config_for(data, &places, service).and_then(|text| Ok((text, opened.next_life()?)));
         // Before the files are there: a start goes on with closed pools.
         close(&pools).await?;
         let (text, own) = made?;

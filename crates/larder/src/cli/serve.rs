@@ -103,7 +103,7 @@ pub(super) async fn until_stopped(
     if let Some(listener) = daemon.servers.take_replication() {
         replication::machines::listen(daemon.clone(), listener, api_stop.clone())?;
     }
-    let page = daemon.servers.begin_page(api::router(daemon.clone()), daemon.folder().path());
+    let page = daemon.begin_page();
     let page = tokio::spawn(async move {
         if let Some(page) = page {
             page.keep_all_sessions().await;

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Parser;
-use larder_api::{Failure, FailureKind, MountRequest, Ready, SetupDoors, SnapshotCounts, VolumeChange};
+use larder_api::{Done, Failure, FailureKind, MountRequest, Ready, SetupDoors, SnapshotCounts, VolumeChange};
 use larder_base::shell;
 use larder_base::units::ByteSize;
 use larder_keep::Store;
@@ -64,7 +64,9 @@ pub(super) async fn run(global: &Global, args: UpArgs) -> Result<(), Failure> {
     let args = match args.import {
         true => {
             let stores = stores_of(&args, &data);
-            reborn::run(global, &args, (disks.clone(), stores), &data).await?;
+            if reborn::run(global, &args, (disks.clone(), stores), &data).await? == reborn::Begins::AsService {
+                return began_as_service(global, &data);
+            }
             // The secret was for the record.
             UpArgs { password_file: None, ..args }
         }
@@ -176,6 +178,17 @@ pub(super) async fn make(
             Err(failure)
         }
     }
+}
+
+/// The service that had nothing to serve is the box from its next start on (`reborn.doors_stay`).
+fn began_as_service(global: &Global, data: &Path) -> Result<(), Failure> {
+    global.out().answer(&Done {}, |Done {}| {
+        format!(
+            "The box is in {} now, at the doors of its service. Start it: sudo systemctl start larder, or: larder --data {} serve",
+            data.display(),
+            larder_base::shell::word(data)
+        )
+    })
 }
 
 /// A start of the box that an import has just put into the data folder.
@@ -524,7 +537,7 @@ fn fresh(args: &UpArgs, data: &Path, disks: Vec<PathBuf>) -> Config {
         next_uid: 0,
         nfs_domain: None,
         webdav: Default::default(),
-        page: PageConfig { listen: None, networks: private_networks(), hosts: Vec::new(), oidc: None },
+        page: PageConfig { listen: None, networks: private_networks(), hosts: Vec::new(), oidc: None, may_run: false },
         discovery: Default::default(),
         alerts: Default::default(),
         ups: None,

@@ -65,10 +65,12 @@ fn password_text(name: &str, ended: &PasswordSet) -> String {
     let codes = ended.codes.then(|| "the codes of the user's telephone".to_owned());
     let all = [counted("links", ended.links.len()), counted("passkeys", ended.passkeys.len()), codes];
     let all: Vec<String> = all.into_iter().flatten().collect();
-    match all.is_empty() {
+    let mut text = match all.is_empty() {
         true => format!("set the password of '{name}'"),
         false => format!("set the password of '{name}', and ended {}", all.join("; ")),
-    }
+    };
+    ended.notes.iter().for_each(|note| text.push_str(&format!("\nnote: {note}")));
+    text
 }
 
 async fn must_exist(people: &People, name: &str) -> Result<(), Failure> {

@@ -140,6 +140,24 @@ impl Editor {
         self.document.remove("data");
     }
 
+    /// The addresses of `other` take the place of its own.
+    pub(crate) fn take_doors(&mut self, other: &Editor) {
+        match other.document.get("listen") {
+            Some(listen) => drop(self.document.insert("listen", listen.clone())),
+            None => drop(self.document.remove("listen")),
+        }
+        let listen = |document: &DocumentMut| document.get("page").and_then(|page| page.get("listen")).cloned();
+        match (listen(&other.document), self.document.get_mut("page").and_then(Item::as_table_like_mut)) {
+            (Some(listen), Some(page)) => drop(page.insert("listen", listen)),
+            (None, Some(page)) => drop(page.remove("listen")),
+            (Some(_), None) => {
+                let page = other.document.get("page").cloned().unwrap_or_default();
+                self.document.insert("page", page);
+            }
+            (None, None) => {}
+        }
+    }
+
     /// This machine's pools, doors and mounts with the people of another box and its shares of `source`, which are of `here` from now
     /// on. Returns the text, and the shares of other volumes, which are left out.
     pub(crate) fn becoming(
@@ -749,9 +767,10 @@ impl Beside {
             let mut new =
                 std::fs::OpenOptions::new().write(true).create_new(true).mode(mode & 0o600).open(&beside.new)?;
             new.write_all(bytes)?;
-            if let Some(old) = &old {
-                // Only root gives files away: whoever may not owns the new one.
-                let _ = fchown(&new, Some(old.uid()), Some(old.gid()));
+            // A new one is the folder's. Only root gives files away: whoever may not owns it.
+            let of = old.clone().or_else(|| std::fs::metadata(file.parent()?).ok());
+            if let Some(of) = of {
+                let _ = fchown(&new, Some(of.uid()), Some(of.gid()));
             }
             let mode = old.map_or(mode, |old| old.mode() & PERMISSIONS);
             new.set_permissions(std::fs::Permissions::from_mode(mode))?;

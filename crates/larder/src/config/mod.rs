@@ -31,6 +31,7 @@ pub(crate) mod alert;
 pub(crate) mod differences;
 pub(crate) mod edit;
 pub(crate) mod group;
+pub(crate) mod may_run;
 pub(crate) mod membership;
 mod mount;
 mod names;
@@ -648,7 +649,7 @@ impl Validator<'_> {
         let hosts =
             raw.hosts.iter().map(|host| self.at(host, page::check_host(host.get_ref()))).collect::<Checked<_>>()?;
         let oidc = raw.oidc.map(|raw| self.oidc(raw, folder)).transpose()?;
-        Ok(PageConfig { listen, networks, hosts, oidc })
+        Ok(PageConfig { listen, networks, hosts, oidc, may_run: raw.may_run })
     }
 
     fn oidc(&self, raw: raw::RawOidc, folder: &Path) -> Checked<OidcConfig> {

@@ -17,6 +17,8 @@ pub(crate) struct PageConfig {
     /// Further names of this machine, in lower case.
     pub(crate) hosts: Vec<String>,
     pub(crate) oidc: Option<OidcConfig>,
+    /// See `config.deeds_of_the_machine`.
+    pub(crate) may_run: bool,
 }
 
 /// An issuer of OpenID Connect. Its secret is in a file, never in the configuration.

@@ -159,6 +159,10 @@ pub(super) struct RawPage {
     /// Further names of this machine, as browsers are told.
     #[serde(default)]
     pub(super) hosts: Vec<Spanned<String>>,
+    /// Owners may set keys that run programs, name files or folders outside the data folder, and renew the recovery key, from other
+    /// machines: by the page and the API over HTTPS.
+    #[serde(default)]
+    pub(super) may_run: bool,
     /// An issuer of OpenID Connect, by which people may log in to the page.
     pub(super) oidc: Option<RawOidc>,
 }

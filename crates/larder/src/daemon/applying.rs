@@ -46,6 +46,11 @@ impl Daemon {
         Ok(ConfigText { text, name: Some(self.file.clone()) })
     }
 
+    /// `config.deeds_of_the_machine`
+    pub(super) async fn may_run_from_afar(&self) -> bool {
+        self.state.lock().await.config.page.may_run
+    }
+
     pub(crate) async fn plan_config(&self, asked: &ConfigText) -> Result<ConfigPlan, Failure> {
         let state = self.state.lock().await;
         let named = asked.name.as_deref().unwrap_or(&self.file);

@@ -28,7 +28,7 @@ pub(crate) fn end_in_folder(folder: &Path, user: &str) -> Result<FactorsEnded, F
 }
 
 pub(crate) fn password_set(ended: FactorsEnded) -> PasswordSet {
-    PasswordSet { links: Vec::new(), passkeys: ended.passkeys, codes: ended.has_codes }
+    PasswordSet { passkeys: ended.passkeys, codes: ended.has_codes, ..PasswordSet::default() }
 }
 
 impl Daemon {

@@ -10,6 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 use larder_api::{
@@ -107,7 +108,7 @@ pub(crate) use reopening::run as run_reopening;
 pub(crate) use replication::run as run_replication;
 pub(crate) use schedule::run as run_schedule;
 pub(crate) use seats::run as run_seats;
-pub(crate) use secrets::{Secrets, check_password, random_password};
+pub(crate) use secrets::{Secrets, check_password, hash_of, random_password};
 pub(crate) use servers::{Servers, Serving, own_names};
 pub(crate) use shares::{default_share, take_in};
 pub(crate) use snapshot_schedule::run as run_snapshot_schedule;
@@ -201,6 +202,11 @@ impl Daemon {
             moving: Default::default(),
             state: Mutex::new(state),
         })
+    }
+
+    /// Serves the page, if there is one.
+    pub(crate) fn begin_page(self: &Arc<Self>) -> Option<Arc<page::PageGuest>> {
+        self.servers.begin_page(api::router(Arc::clone(self)), self.folder.path(), self.record.passwords())
     }
 
     pub(crate) fn folder(&self) -> &DataFolder {

@@ -2,12 +2,14 @@
 
 use larder_api::{
     Failure, FailureKind, PasswordSet, TokenCreate, TokenCreated, TokenStatus, UserAdd, UserAdded, UserChange,
-    UserPassword, UserRemoved, UserStatus,
+    UserPassword, UserRemoved, UserRole, UserStatus,
 };
+use larder_people::PasswordHash;
 
+use super::box_record::Held;
 use super::known::no_such_user;
 use super::tokens::Tokens;
-use super::{Daemon, Secrets, State, check_password, factors};
+use super::{Daemon, Secrets, State, check_password, factors, hash_of};
 use crate::config::edit::{Editor, Staged};
 use crate::config::user::{Accounts, NewUser, new_user, objection, password_objection, remarks};
 use crate::config::{Config, UserConfig, check_user_name};
@@ -33,6 +35,13 @@ pub(crate) fn fit_password(password: &str, force: bool) -> Result<(), Failure> {
 
 fn refuse(objection: Option<(String, &str)>) -> Result<(), Failure> {
     objection.map_or(Ok(()), |(message, action)| Err(Failure::invalid(message).action(action)))
+}
+
+/// Beside the threads that serve.
+async fn slowly_hashed(password: &str) -> Result<PasswordHash, Failure> {
+    let password = password.to_owned();
+    let hashed = tokio::task::spawn_blocking(move || hash_of(&password)).await;
+    hashed.unwrap_or_else(|e| Err(Failure::internal(format!("the daemon failed at this: {e}"))))
 }
 
 /// The user that is asked for, and what to say about it; nothing is changed yet.
@@ -83,11 +92,11 @@ impl Joining {
         config: &Config,
         secrets: &mut Secrets,
         tokens: &mut Tokens,
-        password: &str,
+        (password, hash): (&str, &PasswordHash),
     ) -> Result<(UserAdded, Config), Failure> {
         let Joining { user, notes, staged } = self;
         let before = secrets.kept(&user.name);
-        secrets.set(&user.name, password)?;
+        secrets.set_hashed(&user.name, password, hash)?;
         match tokens.remove_of(&user.name).and_then(|()| staged.commit()) {
             Ok(after) => Ok((UserAdded { user: user_status(&user, config, secrets), notes }, after)),
             Err(failure) => {
@@ -145,16 +154,38 @@ impl Daemon {
     }
 
     pub(crate) async fn user_add(&self, request: UserAdd) -> Result<UserAdded, Failure> {
+        // What cannot be made is refused before anything is.
+        plan(&request, &self.state.lock().await.config)?;
+        let is_owner = request.role == Some(UserRole::Owner);
+        let hash = slowly_hashed(&request.password).await?;
+        let (held, said) = self.expect_password_of(is_owner, &request.name, (&request.password, &hash)).await?;
         let mut state = self.state.lock().await;
         let config = state.config.clone();
         let joining = stage(Editor::open(&self.file)?, &config, &request)?;
         // `links.gone_before_the_answer`
         self.end_links_of(&request.name).await?;
         let State { secrets, tokens, .. } = &mut *state;
-        let (added, after) = joining.make(&config, secrets, tokens, &request.password)?;
+        let (mut added, after) = joining.make(&config, secrets, tokens, (&request.password, &hash))?;
         self.take(&mut state, after).await;
-        self.record.note_password(&request.name, &request.password);
+        drop((state, held));
+        added.notes.extend(said);
+        if is_owner {
+            added.notes.extend(self.keep_record_before_answer().await);
+        }
         Ok(added)
+    }
+
+    /// `own.slot_before_password`, where the password is an owner's.
+    async fn expect_password_of(
+        &self,
+        is_owner: bool,
+        user: &str,
+        (password, hash): (&str, &PasswordHash),
+    ) -> Result<(Option<Held>, Vec<String>), Failure> {
+        match is_owner {
+            true => self.expect_password(user, password, hash).await.map(|(held, said)| (Some(held), said)),
+            false => Ok((None, Vec::new())),
+        }
     }
 
     pub(crate) async fn user_set(&self, name: &str, change: UserChange) -> Result<UserStatus, Failure> {
@@ -167,20 +198,31 @@ impl Daemon {
     /// Sessions of browsers end with the password; links, passkeys and codes, too, unless they are to stay. Returns
     /// those that ended.
     pub(crate) async fn user_passwd(&self, name: &str, request: &UserPassword) -> Result<PasswordSet, Failure> {
+        fit_password(&request.password, request.force)?;
+        let is_owner = {
+            let config = &self.state.lock().await.config;
+            no_such_user(config, name)?;
+            config.users.iter().any(|user| user.name == name && user.role == UserRole::Owner)
+        };
+        let hash = slowly_hashed(&request.password).await?;
+        let (held, said) = self.expect_password_of(is_owner, name, (&request.password, &hash)).await?;
         let mut state = self.state.lock().await;
         no_such_user(&state.config, name)?;
-        fit_password(&request.password, request.force)?;
         let mut ended = PasswordSet::default();
         state.secrets.check_writable()?;
         if !request.keep_factors {
             // `factors.gone_before_the_password`
             ended = factors::password_set(self.end_factors_of(name).await?);
         }
-        state.secrets.set(name, &request.password)?;
-        self.record.note_password(name, &request.password);
+        state.secrets.set_hashed(name, &request.password, &hash)?;
         self.apply(&mut state).await;
+        drop((state, held));
         if !request.keep_links {
             ended.links = self.end_links_of(name).await?.links;
+        }
+        ended.notes = said;
+        if is_owner {
+            ended.notes.extend(self.keep_record_before_answer().await);
         }
         Ok(ended)
     }
@@ -234,8 +276,13 @@ impl Daemon {
             None if state.secrets.has(name) => state.secrets.generated(name)?,
             None => Some(state.secrets.generate(name)?),
         };
+        drop(state);
         if let Some(password) = &known {
             self.record.note_password(name, password);
+            // Before anybody writes it down.
+            if let Some(note) = self.keep_record_before_answer().await {
+                tracing::warn!("{note}");
+            }
         }
         Ok(known)
     }

@@ -122,9 +122,14 @@ impl Secrets {
 
     /// Sets a password that a person chose.
     pub(crate) fn set(&mut self, user: &str, password: &str) -> Result<(), Failure> {
+        self.set_hashed(user, password, &hash_of(password)?)
+    }
+
+    /// The same, of a password whose hash is made already.
+    pub(crate) fn set_hashed(&mut self, user: &str, password: &str, hash: &PasswordHash) -> Result<(), Failure> {
         check_password(password)?;
-        let hash = self.key.seal(user, &nt_hash(password)).map_err(|e| failure(&e))?;
-        self.put(user, Secret { nt_hash: hash, argon2id: Some(slow_hash(password)?), generated: None })
+        let nt_hash = self.key.seal(user, &nt_hash(password)).map_err(|e| failure(&e))?;
+        self.put(user, Secret { nt_hash, argon2id: Some(hash.to_text()), generated: None })
     }
 
     /// Sets and returns a new random password.
@@ -215,8 +220,13 @@ pub(crate) fn random_password() -> String {
     spell(rand::random())
 }
 
+/// The Argon2id hash that doors compare with: a tenth of a second of a core.
+pub(crate) fn hash_of(password: &str) -> Result<PasswordHash, Failure> {
+    PasswordHash::new(password).map_err(|e| hash_failure(&e))
+}
+
 fn slow_hash(password: &str) -> Result<String, Failure> {
-    PasswordHash::new(password).map(|hash| hash.to_text()).map_err(|e| hash_failure(&e))
+    hash_of(password).map(|hash| hash.to_text())
 }
 
 fn hash_failure(error: &PeopleError) -> Failure {

@@ -26,6 +26,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::box_record::Passwords;
 use super::entitled::{Entitled, Entitlements};
 use super::page::{PageGuest, Surroundings};
 use crate::config::{Listen, PageConfig, PageListen, WebdavConfig};
@@ -181,7 +182,12 @@ impl Servers {
     }
 
     /// Serves the page, which asks by `router`.
-    pub(crate) fn begin_page(&self, router: axum::Router, data: &Path) -> Option<Arc<PageGuest>> {
+    pub(crate) fn begin_page(
+        &self,
+        router: axum::Router,
+        data: &Path,
+        passwords: Arc<Passwords>,
+    ) -> Option<Arc<PageGuest>> {
         let (web, page) = self.page()?;
         let around = Surroundings {
             handle: web.handle.clone(),
@@ -190,6 +196,7 @@ impl Servers {
             config: page.config.clone(),
             has_files: page.has_files,
             data: data.to_owned(),
+            passwords,
         };
         let guest = Arc::new(PageGuest::new(router, around));
         web.handle.set_guest(Some(guest.clone()));

@@ -7,6 +7,10 @@
 //! second copy of what the volume keeps; and so do writes of the journal, which nobody reads. A
 //! file is opened a second time for that. Where the filesystem refuses, at opening (tmpfs of old kernels, FUSE) or at first
 //! use, the disk goes on through the cache.
+//!
+//! - `disk.root_leaves_no_files`: root may look at a pool whose larder runs as another user, or serve it for a while. What it
+//!   makes there belongs to the owner of the disk's lock file, who made the first file of it; else that user could not open the
+//!   pool any more.
 
 use std::any::Any;
 use std::fs::File;
@@ -16,7 +20,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 
 use crate::disk::{DIRECT_ALIGN, DiskFile, DiskIo, DiskOpener, DiskSpace, LOCK_NAME};
@@ -39,7 +43,8 @@ impl DiskOpener for FileDisks {
 
     fn open_disk(&self, path: &Path) -> io::Result<Arc<dyn DiskIo>> {
         let root = rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        Ok(Arc::new(FileDisk { root, direct_refused: Arc::default(), seeks: OnceLock::new() }))
+        let owner = foreign_owner(&root, rustix::process::geteuid().is_root());
+        Ok(Arc::new(FileDisk { root, owner, direct_refused: Arc::default(), seeks: OnceLock::new() }))
     }
 }
 
@@ -50,9 +55,17 @@ pub fn host() -> (String, String) {
     (name, id)
 }
 
+/// Whose the files of a disk are, if root has to give them away (`disk.root_leaves_no_files`).
+fn foreign_owner(root: &OwnedFd, is_root: bool) -> Option<(Uid, Gid)> {
+    let lock = is_root.then(|| rustix::fs::statat(root, LOCK_NAME, AtFlags::SYMLINK_NOFOLLOW).ok()).flatten()?;
+    (lock.st_uid != 0).then(|| (Uid::from_raw(lock.st_uid), Gid::from_raw(lock.st_gid)))
+}
+
 #[derive(Debug)]
 struct FileDisk {
     root: OwnedFd,
+    /// Of what is made here, if that is not us.
+    owner: Option<(Uid, Gid)>,
     direct_refused: Arc<AtomicBool>,
     seeks: OnceLock<bool>,
 }
@@ -86,6 +99,9 @@ impl FileDisk {
 impl DiskIo for FileDisk {
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         let fd = self.open_at(name, OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC)?;
+        if let Some((user, group)) = self.owner {
+            rustix::fs::fchown(&fd, Some(user), Some(group))?;
+        }
         Ok(Arc::new(self.file(fd, OFlags::RDWR)))
     }
 
@@ -118,7 +134,14 @@ impl DiskIo for FileDisk {
 
     fn make_directory(&self, name: &str) -> io::Result<()> {
         match rustix::fs::mkdirat(&self.root, name, Mode::from_raw_mode(0o700)) {
-            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            Ok(()) => match self.owner {
+                Some((user, group)) => {
+                    let flags = AtFlags::SYMLINK_NOFOLLOW;
+                    Ok(rustix::fs::chownat(&self.root, name, Some(user), Some(group), flags)?)
+                }
+                None => Ok(()),
+            },
+            Err(Errno::EXIST) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
@@ -383,5 +406,38 @@ impl DiskFile for OpenFile {
 
     fn length(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::os::unix::fs::{MetadataExt, chown};
+
+    use super::*;
+
+    /// `disk.root_leaves_no_files`. Where the tests are not root's, nothing may be given away and nothing has to be.
+    #[test]
+    fn what_root_makes_belongs_to_the_owner_of_the_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let owner =
+            |name: &str| std::fs::metadata(folder.path().join(name)).map(|file| (file.uid(), file.gid())).unwrap();
+        let open = || FileDisks.open_disk(folder.path()).unwrap();
+        let ours = owner("");
+        drop(open().lock("the larder of a service").unwrap());
+        let make = |name: &str| {
+            let disk = open();
+            disk.create(name).unwrap();
+            disk.make_directory(&format!("{name}.d")).unwrap();
+            disk.rename(name, "label").unwrap();
+            (owner("label"), owner(&format!("{name}.d")))
+        };
+        assert_eq!(make("a"), (ours, ours));
+        if rustix::process::geteuid().is_root() {
+            chown(folder.path().join(LOCK_NAME), Some(1234), Some(4321)).unwrap();
+            assert_eq!(make("b"), ((1234, 4321), (1234, 4321)));
+        }
+        let root = File::open(folder.path()).unwrap().into();
+        assert_eq!(foreign_owner(&root, false), None);
     }
 }

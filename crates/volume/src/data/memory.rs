@@ -200,6 +200,10 @@ pub(crate) type RecordKey = (u32, SegmentId, u32, Option<u16>);
 
 /// Rounds that a record stays without being used.
 const ROUNDS_KEPT: u32 = 5;
+/// Given back at once ([`Memory::give_some_back`]): less is not worth looking at the whole cache.
+const STEP_BYTES_MIN: u64 = 32 << 20;
+/// Of a segment: records so near were read together.
+const NEIGHBOURS_BYTES: u32 = 8 << 20;
 
 /// The part of the cache that records can fill which were used again. The rest is for what comes
 /// in.
@@ -255,6 +259,8 @@ pub(crate) struct Memory {
     cache: quick_cache::sync::Cache<RecordKey, CachedRecord, RecordWeight>,
     /// See `memory.unused_is_given_back`.
     round: AtomicU32,
+    /// Calls of [`Memory::give_some_back`].
+    steps: AtomicU32,
     cache_bytes: u64,
     ahead: Arc<Semaphore>,
     pub(crate) counts: CacheCounts,
@@ -269,6 +275,18 @@ pub(crate) struct Memory {
     pub(crate) reserved: AtomicI64,
     /// Held from the search for room until it is taken: one reservation at a time.
     pub(crate) reserving: tokio::sync::Mutex<()>,
+}
+
+/// `wanted` of `there`, as a part of all numbers below 2^32.
+fn part(wanted: u64, there: u64) -> u64 {
+    let part = (u128::from(wanted.min(there)) << 32).checked_div(u128::from(there));
+    part.map_or(0, |part| u64::try_from(part).unwrap_or(1 << 32))
+}
+
+/// A number below 2^32, the same for the same `what`.
+fn drawn(what: &impl std::hash::Hash) -> u64 {
+    use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(what) >> 32
 }
 
 impl Memory {
@@ -301,6 +319,7 @@ impl Memory {
             dirty: Semaphore::new(dirty_max as usize),
             cache,
             round: AtomicU32::new(0),
+            steps: AtomicU32::new(0),
             cache_bytes,
             ahead: Arc::new(Semaphore::new((cache_bytes / 4).min(AHEAD_BYTES_MAX) as usize)),
             counts: CacheCounts::default(),
@@ -485,11 +504,24 @@ impl Memory {
         before.saturating_sub(self.cache.weight())
     }
 
-    /// Others need the memory now: nothing is kept. Returns the bytes that were given back.
-    pub(crate) fn give_all_back(&self) -> u64 {
+    /// Others need memory: a quarter of the cache goes, at least [`STEP_BYTES_MIN`], first what was not used in this round.
+    /// Returns the bytes that were given back. Called again and again it leaves nothing.
+    pub(crate) fn give_some_back(&self) -> u64 {
         let before = self.cache.weight();
-        self.cache.clear();
-        before
+        let wanted = (before / 4).max(STEP_BYTES_MIN).min(before);
+        let round = self.round.load(Ordering::Relaxed);
+        let is_cold = |kept: &CachedRecord| kept.round().load(Ordering::Relaxed) != round;
+        let weigh = |key: &RecordKey, kept: &CachedRecord| RecordWeight.weight(key, kept);
+        let cold: u64 = self.cache.iter().filter(|(_, kept)| is_cold(kept)).map(|(key, kept)| weigh(&key, &kept)).sum();
+        let step = self.steps.fetch_add(1, Ordering::Relaxed);
+        let of_cold = part(wanted, cold);
+        let of_rest = part(wanted.saturating_sub(cold), before.saturating_sub(cold));
+        // Neighbours leave together (`memory.read_uncopied`).
+        self.cache.retain(|key, kept| {
+            let neighbours = (step, key.0, key.1.0, key.2 / NEIGHBOURS_BYTES);
+            drawn(&neighbours) >= if is_cold(kept) { of_cold } else { of_rest }
+        });
+        before.saturating_sub(self.cache.weight())
     }
 
     /// Segments are no more. Looks at all that is kept.
@@ -670,6 +702,31 @@ mod tests {
         keys.iter().for_each(|key| memory.insert(*key, record()));
         memory.forget_segments(0, &HashSet::from([SegmentId(1), SegmentId(7)]));
         assert_eq!(keys.map(|key| memory.holds(&key)), [false, false, true, true]);
+    }
+
+    /// Records that were not used lately go first, and calls in a row leave nothing.
+    #[test]
+    fn memory_is_given_back_in_steps() {
+        const COUNT: u64 = 1024;
+        let memory = Memory::new(512 << 20);
+        let key = |at: u64| (1, SegmentId(at / 64), (at % 64) as u32 * RECORD_BYTES as u32, None);
+        let add = |at: u64| memory.insert(key(at), Record::One(Bytes::from(vec![7; RECORD_BYTES])));
+        (0..COUNT / 2).for_each(add);
+        memory.give_back();
+        (COUNT / 2..COUNT).for_each(add);
+        let kept = |from: u64, to: u64| (from..to).filter(|at| memory.cache.peek(&key(*at)).is_some()).count() as u64;
+        assert_eq!(kept(0, COUNT), COUNT, "all of it fits");
+        let before = memory.cache.weight();
+        let given = memory.give_some_back();
+        assert!((before / 8..before * 3 / 8).contains(&given), "{given} of {before}");
+        assert_eq!(kept(COUNT / 2, COUNT), COUNT / 2, "used in this round");
+        assert!(kept(0, COUNT / 2) < COUNT / 2);
+        let mut steps = 1;
+        while memory.give_some_back() > 0 {
+            steps += 1;
+        }
+        assert_eq!(memory.cache.weight(), 0);
+        assert!((4..20).contains(&steps), "{steps}");
     }
 
     #[test]

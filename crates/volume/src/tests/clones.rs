@@ -130,7 +130,7 @@ async fn a_clone_is_made_independent_with_the_clones_of_its_own() {
     drop(volume);
     registry.destroy("v").await.unwrap();
     for _ in 0..2 {
-        registry.give_all_memory_back();
+        while registry.give_some_memory_back() > 0 {}
         assert_eq!(look(&registry, "c").await, of_clone);
         assert_eq!(look(&registry, "d").await, of_grandchild);
     }
@@ -149,7 +149,7 @@ async fn a_clone_is_made_independent_with_the_clones_of_its_own() {
     clone.destroy_snapshot("b").await.unwrap();
     drop(clone);
     registry.destroy("c").await.unwrap();
-    registry.give_all_memory_back();
+    while registry.give_some_memory_back() > 0 {}
     assert_eq!(look(&registry, "d").await, of_grandchild);
     is_clean(&registry, "d").await;
 }
@@ -268,7 +268,7 @@ async fn a_clone_of_an_unchanged_clone_outlives_its_promotion() {
     registry.promote("c").await.unwrap();
     drop(middle);
     for _ in 0..2 {
-        registry.give_all_memory_back();
+        while registry.give_some_memory_back() > 0 {}
         for (name, want) in [("c", &later), ("d", &then), ("f", &later)] {
             assert_eq!(&look(&registry, name).await, want, "{name}");
             is_clean(&registry, name).await;

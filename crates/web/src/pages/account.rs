@@ -10,7 +10,6 @@ use larder_api::endpoints::{
 use larder_api::{AuditQuery, Failure, OwnerKind, ShareStatus, SnapshotStatus, UserKey, UserKeysChange, UserPassword};
 
 use super::passkey_question::PasskeyView;
-use super::password::proved_again;
 use super::tokens::{self, LinkView, TokenView};
 use super::volume::as_it_was;
 use crate::note::Note;
@@ -228,15 +227,14 @@ pub async fn set_password(visit: &Visit<'_>) -> Answer {
         if password.is_empty() || visit.form.get("again") != Some(&password) {
             return Err(Failure::invalid("the new password and its repetition differ, or are empty"));
         }
-        proved_again(visit).await?;
         let keep_links = visit.form.is_checked("keep_links");
-        // The user has just proved the current password.
+        // The user has proved who that is.
         let request = UserPassword { password, force: false, keep_links, keep_factors: true };
-        visit.call(SetPassword, visit.user(), &request).await?;
+        let set = visit.call(SetPassword, visit.user(), &request).await?;
         let ended = visit.server.sessions.end_others(visit.user(), visit.session.as_ref());
         visit.renew_own();
         let others = (ended > 0).then(|| format!("{ended} other sessions have ended."));
-        Ok(Note::done("Your password is set.").with(others.into_iter().collect()))
+        Ok(Note::done("Your password is set.").with(others.into_iter().chain(set.notes).collect()))
     };
     back(visit, change.await)
 }
@@ -244,7 +242,6 @@ pub async fn set_password(visit: &Visit<'_>) -> Answer {
 pub async fn add_key(visit: &Visit<'_>) -> Answer {
     let change = async {
         let line = visit.required("key", "the key")?;
-        proved_again(visit).await?;
         visit.call(ChangeUserKeys, visit.user(), &UserKeysChange::Add(vec![line])).await?;
         Ok(Note::done("The key lets you in over SFTP."))
     };
@@ -261,10 +258,7 @@ pub async fn remove_key(visit: &Visit<'_>) -> Answer {
 }
 
 pub async fn create_token(visit: &Visit<'_>) -> Answer {
-    match proved_again(visit).await {
-        Ok(()) => tokens::create(visit, visit.user().to_owned(), "me", Local::of("/me")).await,
-        Err(failure) => back(visit, Err(failure)),
-    }
+    tokens::create(visit, visit.user().to_owned(), "me", Local::of("/me")).await
 }
 
 pub async fn revoke_token(visit: &Visit<'_>) -> Answer {

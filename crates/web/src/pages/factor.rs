@@ -5,7 +5,7 @@ use hyper::StatusCode;
 use larder_api::{Failure, FailureKind};
 
 use super::passkey_question;
-use super::password::proved_again;
+use super::password::somebody_else;
 use crate::edit;
 use crate::factor::{PENDING_FOR, Shown, Tried};
 use crate::login::Standing;
@@ -88,7 +88,7 @@ pub async fn enter(visit: &Visit<'_>) -> Answer {
 }
 
 /// Codes are right for a minute: a clock that is wrong refuses all of them.
-fn clock_of_box(visit: &Visit<'_>) -> String {
+pub fn clock_of_box(visit: &Visit<'_>) -> String {
     let now = chrono::DateTime::from_timestamp(visit.server.clock.now().secs, 0).unwrap_or_default();
     let local = now.with_timezone(&chrono::Local);
     format!("Codes go by the time: the clock of this box says {}.", local.format("%Y-%m-%d %H:%M"))
@@ -127,14 +127,11 @@ fn setting_up(visit: &Visit<'_>, shown: Shown, refusal: Option<Note>) -> Answer 
 
 /// Draws a secret and shows it. An open browser alone gives nobody a factor (`browsers.password_again`).
 pub async fn begin(visit: &Visit<'_>) -> Answer {
-    match proved_again(visit).await {
-        Ok(()) if visit.server.factors.has_codes(visit.user()) => {
-            let failure = Failure::new(FailureKind::Exists, "you have codes of a telephone").action("End them first");
-            visit.back(Local::of("/me"), Err(failure))
-        }
-        Ok(()) => setting_up(visit, visit.server.factors.begin(visit.user()), None),
-        Err(failure) => visit.back(Local::of("/me"), Err(failure)),
+    if visit.server.factors.has_codes(visit.user()) {
+        let failure = Failure::new(FailureKind::Exists, "you have codes of a telephone").action("End them first");
+        return visit.back(Local::of("/me"), Err(failure));
     }
+    setting_up(visit, visit.server.factors.begin(visit.user()), None)
 }
 
 pub async fn confirm(visit: &Visit<'_>) -> Answer {
@@ -157,22 +154,10 @@ pub async fn confirm(visit: &Visit<'_>) -> Answer {
     }
 }
 
-/// Ends the own factor: by the password and a code of it.
+/// Ends the own codes (`browsers.password_again`).
 pub async fn end(visit: &Visit<'_>) -> Answer {
     let change = async {
-        proved_again(visit).await?;
         let (factors, user) = (&visit.server.factors, visit.user());
-        match factors.try_code(user, visit.form.text("code"), visit.now(), visit.server.clock.now().secs) {
-            Tried::Right | Tried::Recovery => {}
-            Tried::Wrong => {
-                return Err(Failure::new(FailureKind::Denied, "nothing was changed: the code is wrong")
-                    .action(clock_of_box(visit)));
-            }
-            Tried::Wait(time) => {
-                let text = format!("too many wrong codes: try again in {}", duration(time.as_secs().max(1)));
-                return Err(Failure::new(FailureKind::Denied, text));
-            }
-        }
         factors.end_codes(user, async |bytes| visit.server.log_in.keep_factors(bytes).await).await?;
         Ok(Note::done(match factors.has(user) {
             true => "The codes have ended. Your passkeys stay.",
@@ -209,6 +194,7 @@ pub async fn demand(visit: &Visit<'_>) -> Answer {
 pub async fn end_of(visit: &Visit<'_>) -> Answer {
     let change = async {
         let user = visit.required("user", "the user")?;
+        somebody_else(visit, &user)?;
         visit.typed(&user)?;
         let factors = &visit.server.factors;
         if !factors.has(&user) {

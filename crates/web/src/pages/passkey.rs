@@ -9,7 +9,6 @@ use serde_json::json;
 use super::factor::{self, RecoveryPage};
 use super::log_in;
 use super::passkey_question::{ADD, FIRST, SECOND, listed, millis};
-use super::password::proved_again;
 use crate::factor::Passkey;
 use crate::note::Note;
 use crate::passkey::{self, ALGORITHMS, Party};
@@ -133,7 +132,6 @@ pub async fn begin(visit: &Visit<'_>) -> Answer {
         let party = party.ok_or_else(|| {
             Failure::invalid("browsers keep passkeys for names alone").action("Open the page by the name of the box")
         })?;
-        proved_again(visit).await?;
         let token = visit.token.as_deref().unwrap_or_default();
         let challenge = visit.server.tickets.draw(ADD, token, visit.user(), visit.now());
         let own = visit.server.factors.passkeys(visit.user());
@@ -219,7 +217,6 @@ pub async fn rename(visit: &Visit<'_>) -> Answer {
 pub async fn remove(visit: &Visit<'_>) -> Answer {
     let change = async {
         let id = visit.required("passkey", "the passkey")?;
-        proved_again(visit).await?;
         let keep = async |bytes| visit.server.log_in.keep_factors(bytes).await;
         visit.server.factors.change_passkey(visit.user(), &id, |_| true, keep).await?;
         Ok(Note::done(match visit.server.factors.has(visit.user()) {

@@ -11,6 +11,7 @@ use larder_api::{
     Failure, GroupAdd, GroupChange, PasswordSet, UserAdd, UserChange, UserPassword, UserRole, UserStatus,
 };
 
+use super::password::somebody_else;
 use super::tokens::{self, LinkView, TokenView};
 use crate::edit::{self, stamp};
 use crate::factor::Factors;
@@ -178,11 +179,11 @@ pub async fn set_role(visit: &Visit<'_>) -> Answer {
 pub async fn set_password(visit: &Visit<'_>) -> Answer {
     let change = async {
         let user = visit.required("user", "the user")?;
+        somebody_else(visit, &user)?;
         let keep_factors = visit.form.is_checked("keep_factors");
         let request = UserPassword { password: password(visit)?, force: false, keep_links: false, keep_factors };
         let ended = visit.call(SetPassword, &user, &request).await?;
-        visit.server.sessions.end_others(&user, visit.session.as_ref());
-        visit.renew_own();
+        visit.server.sessions.end_others(&user, None);
         let done = format!("The password of {user} is set. The sessions of {user} have ended.");
         Ok(Note::done(done).with(ended_with(&user, &ended)))
     };
@@ -195,12 +196,14 @@ fn ended_with(user: &str, ended: &PasswordSet) -> Vec<String> {
     let keys = ended.passkeys.iter().map(|name| format!("The passkey {name} of {user} has ended."));
     let codes = ended.codes.then(|| format!("The codes of {user}'s telephone have ended."));
     let rest = format!("App tokens and SSH keys of {user} stay: revoke those that {user} does not know.");
-    links.into_iter().chain(keys).chain(codes).chain([rest]).collect()
+    let notes = ended.notes.iter().cloned();
+    links.into_iter().chain(keys).chain(codes).chain([rest]).chain(notes).collect()
 }
 
 pub async fn remove_user(visit: &Visit<'_>) -> Answer {
     let change = async {
         let user = visit.required("user", "the user")?;
+        somebody_else(visit, &user)?;
         visit.typed(&user)?;
         let removed = visit.about(RemoveUser, &user).await?;
         visit.server.sessions.end_others(&user, None);
@@ -245,7 +248,8 @@ pub async fn remove_group(visit: &Visit<'_>) -> Answer {
 }
 
 pub async fn create_token(visit: &Visit<'_>) -> Answer {
-    match visit.required("user", "the user") {
+    let user = visit.required("user", "the user");
+    match user.and_then(|user| somebody_else(visit, &user).map(|()| user)) {
         Ok(user) => tokens::create(visit, user, "people", Local::of("/people")).await,
         Err(failure) => back(visit, Err(failure)),
     }

@@ -300,6 +300,7 @@ impl Inner {
             theme: Theme::Auto,
             path: "/".to_owned(),
             note: None,
+            proof: None,
             files: None,
         }
     }

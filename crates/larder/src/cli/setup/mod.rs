@@ -230,7 +230,7 @@ async fn reborn(
     let args = UpArgs { force: force || args.force, password_file: None, ..args.clone() };
     let stores = up::stores_of(&args, &data);
     let opened = Import::open(&args, (folders, stores), folder, found::secret_of(&secret)).await?;
-    opened.finish().await?;
+    opened.finish(None).await?;
     task.reached(1);
     let (daemon, user) = up::resume(global, &args, &data).await?;
     Ok(Made { daemon, args, user, nfs_from: None })

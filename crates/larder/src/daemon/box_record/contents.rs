@@ -3,7 +3,9 @@
 //! - `contents.what_is_this_box`: [`FILES`] is the whole list. State that a machine builds up by itself (sessions of browsers,
 //!   alerts, clients of NFS, the lives of pools) is not in it. Keys of encrypted volumes are not either: who opens the record does
 //!   not open the volumes.
-//! - `contents.uses_are_no_change`: the last use of a link is kept, and makes no version.
+//! - `contents.ways_in_stay_guarded`: second factors, and the demand for them, come with the passwords that they guard into another
+//!   life. Going back to an older version within a life leaves them as they are: it opens no way that is shut now.
+//! - `contents.uses_are_no_change`: the last use of a link, passkey or code is kept, and makes no version.
 //! - `contents.whole_or_nothing`: files that are put back are first written together into [`PENDING`]. A start that finds it puts
 //!   them back before it reads any. So a crash leaves the box of before, or the one that was asked for.
 
@@ -13,6 +15,7 @@ use std::path::{Path, PathBuf};
 
 use larder_api::{Failure, FailureKind};
 use larder_base::hex;
+use larder_web::factors_without_uses;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use toml_edit::{DocumentMut, Item, TableLike, Value};
@@ -20,13 +23,15 @@ use uuid::Uuid;
 
 use super::own::{Life, OwnerSlot};
 use crate::config::edit::replace_file;
+use crate::daemon::page::FACTORS_FILE;
 use crate::folder::{CONFIG_NAME, LINKS_NAME};
 
 const FORMAT: u32 = 1;
 /// In the data folder, in the order in which they are put back: what lets people in comes before the file that names them.
-const FILES: [&str; 10] = [
+const FILES: [&str; 11] = [
     "secrets.key",
     "secrets",
+    FACTORS_FILE,
     "tokens",
     LINKS_NAME,
     "ssh_host_ed25519_key",
@@ -39,7 +44,7 @@ const FILES: [&str; 10] = [
 const MOVES: &str = "moves.json";
 const PEOPLE: [&str; 3] = ["secrets", "tokens", LINKS_NAME];
 /// Keys of the configuration that name a file with a secret.
-const SECRET_KEYS: [&str; 4] = ["url_file", "token_file", "password_file", "ping_file"];
+const SECRET_KEYS: [&str; 5] = ["url_file", "token_file", "password_file", "ping_file", "client_secret_file"];
 /// Files that are being put back.
 pub(crate) const PENDING: &str = "box-restore.json";
 /// Where files of secrets from elsewhere on the machine of before are put.
@@ -158,11 +163,14 @@ impl Gathered {
         config_of(&self.files)
     }
 
-    /// Of what the box is. The last uses of links do not count (`contents.uses_are_no_change`).
+    /// Of what the box is. Uses of links and factors do not count (`contents.uses_are_no_change`).
     pub(crate) fn digest(&self, owners: &BTreeMap<String, OwnerSlot>) -> String {
         let counted = |file: &KeptFile| match &file.bytes {
             Bytes::Text(text) if file.name == LINKS_NAME => {
                 KeptFile { bytes: Bytes::Text(without_uses(text)), ..file.clone() }
+            }
+            Bytes::Text(text) if file.name == FACTORS_FILE => {
+                KeptFile { bytes: Bytes::of(factors_without_uses(text.as_bytes())), ..file.clone() }
             }
             _ => file.clone(),
         };
@@ -246,6 +254,7 @@ impl Contents {
         let Some(before) = before else { return vec!["the first version".to_owned()] };
         let word = |name: &str| match name {
             "secrets" | "secrets.key" => "passwords".to_owned(),
+            FACTORS_FILE => "second factors".to_owned(),
             "tokens" => "app tokens".to_owned(),
             LINKS_NAME => "links".to_owned(),
             "ssh_host_ed25519_key" => "the SSH host key".to_owned(),
@@ -370,7 +379,8 @@ impl Pending {
         for name in FILES.iter().filter(|name| **name != CONFIG_NAME) {
             match self.contents.files.iter().find(|file| file.name == **name) {
                 // How far moves of volumes are is no wish of anybody.
-                Some(_) if *name == MOVES && !is_another_life => {}
+                // `contents.ways_in_stay_guarded`
+                _ if [MOVES, FACTORS_FILE].contains(name) && !is_another_life => {}
                 Some(file) => replace_file(&data.join(name), &of(file)?, 0o600)?,
                 // People go back to what they were; a key that was made since stays.
                 None if is_another_life || PEOPLE.contains(name) => remove(&data.join(name))?,
@@ -546,6 +556,26 @@ mod tests {
         assert_eq!(std::fs::read_to_string(data.join("tokens")).unwrap(), "old");
         assert_eq!(std::fs::read_to_string(data.join(CONFIG_NAME)).unwrap(), "# the version\n");
         assert!(!finish_pending(data).unwrap());
+    }
+
+    /// `contents.ways_in_stay_guarded`
+    #[test]
+    fn second_factors_come_into_another_life_and_stay_within_one() {
+        let factors = r#"{"is_demanded":true,"of":{}}"#;
+        let (old, new) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let none = BTreeMap::new();
+        let (file, there) = (old.path().join(FACTORS_FILE), new.path().join(FACTORS_FILE));
+        std::fs::write(old.path().join(CONFIG_NAME), CONFIG).unwrap();
+        let (before, without) = (gathered(old.path()).digest(&none), of(old.path()));
+        std::fs::write(&file, factors).unwrap();
+        assert_ne!(gathered(old.path()).digest(&none), before);
+        of(old.path()).put_back(new.path(), &new.path().join(CONFIG_NAME), Some(b"{}".to_vec())).unwrap();
+        assert_eq!(std::fs::read_to_string(&there).unwrap(), factors);
+        // Going back to a version that had none, or others, opens nothing.
+        std::fs::write(&there, "now").unwrap();
+        without.put_back(new.path(), &new.path().join(CONFIG_NAME), None).unwrap();
+        of(old.path()).put_back(new.path(), &new.path().join(CONFIG_NAME), None).unwrap();
+        assert_eq!(std::fs::read_to_string(&there).unwrap(), "now");
     }
 
     /// `contents.uses_are_no_change`

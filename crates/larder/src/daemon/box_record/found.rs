@@ -119,11 +119,19 @@ impl OpenedBox {
         Own::reborn(box_id, (life, former), ring, owners, number)?.encode()
     }
 
-    /// Its larder.toml for `data`, with the pools where they are now: name, and disks.
-    pub(crate) fn config_for(&self, data: &Path, pools: &[(String, Vec<PathBuf>)]) -> Result<String, Failure> {
+    /// Its larder.toml for `data`, with the pools where they are now (name, and disks), at the doors of `service`.
+    pub(crate) fn config_for(
+        &self,
+        data: &Path,
+        pools: &[(String, Vec<PathBuf>)],
+        service: Option<&str>,
+    ) -> Result<String, Failure> {
         let file = data.join(crate::folder::CONFIG_NAME);
         let mut editor = Editor::of(self.contents.config()?, &file)?;
         editor.forget_data_folder();
+        if let Some(service) = service {
+            editor.take_doors(&Editor::of(service, &file)?);
+        }
         for (name, disks) in pools {
             if !editor.set_pool_disks(name, disks) {
                 editor.add_pool(&PoolConfig { name: name.clone(), disks: disks.clone(), scrub: Schedule::default() });

@@ -9,10 +9,13 @@
 //! - `record.follows_changes`: a change of a file that makes the box is noticed by the kernel's notice of it, whoever made it. It is
 //!   written [`GATHER_FOR`] later with those that came meanwhile, and at most once in [`PAUSE`]. Without a change nothing is asked and
 //!   no disk is touched.
-//! - `record.never_in_the_way`: a record that cannot be written is said, and tried again. Nothing else waits for it.
+//! - `record.never_in_the_way`: a record that cannot be written is said, and tried again. What opens it is in the pools before the
+//!   answer to a new password or recovery key ([`ANSWER_MAX`]); nothing else waits for it.
+//! - `record.log_in_mends`: an owner whose password opens nothing gets a slot at the next log-in to the page, where the password is
+//!   in clear for a moment.
 //! - `record.lives_are_told_apart`: a box that begins on another machine has another life, with a number and a name of its own.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +25,7 @@ use larder_base::hex;
 use larder_crypt::Secret;
 use larder_keep::Store;
 use larder_keep::keyrings;
+use larder_people::PasswordHash;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tokio::sync::Notify;
@@ -54,12 +58,13 @@ const RETRY: Duration = Duration::from_secs(60);
 const RETRY_MAX: Duration = Duration::from_secs(3600);
 /// At the end of the daemon. A store may not answer.
 const LAST_MAX: Duration = Duration::from_secs(10);
+/// Before an answer that says what opens the record. Whoever waits is told if it was too short.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
 
 pub(crate) struct BoxRecord {
     own: tokio::sync::Mutex<Own>,
-    /// Passwords that owners were given, until their slots are made.
-    passwords: Mutex<BTreeMap<String, Arc<Secret>>>,
-    wake: Notify,
+    passwords: Arc<Passwords>,
+    wake: Arc<Notify>,
     /// The newest version that this process wrote or read.
     last: Mutex<Option<Contents>>,
     /// The newest version that each machine with a replica has had.
@@ -77,8 +82,10 @@ impl BoxRecord {
                 own
             }
         };
-        let (passwords, last, sent) = Default::default();
-        Ok(Self { own: own.into(), passwords, wake: Notify::new(), last, sent })
+        let wake = Arc::new(Notify::new());
+        let passwords = Arc::new(Passwords { wake: Arc::clone(&wake), ..Passwords::default() });
+        let (last, sent) = Default::default();
+        Ok(Self { own: own.into(), passwords, wake, last, sent })
     }
 
     /// Something of the box may have changed.
@@ -86,11 +93,59 @@ impl BoxRecord {
         self.wake.notify_one();
     }
 
-    /// The password that somebody has from now on. It becomes a slot if that is an owner.
+    /// What is told of log-ins.
+    pub(crate) fn passwords(&self) -> Arc<Passwords> {
+        Arc::clone(&self.passwords)
+    }
+
+    /// The password that somebody has. It becomes a slot if that is an owner.
     pub(crate) fn note_password(&self, user: &str, password: &str) {
+        self.passwords.note(user, password);
+    }
+}
+
+/// Passwords in clear, for as long as slots are made of them.
+#[derive(Default)]
+pub(crate) struct Passwords {
+    /// Until their slots are made.
+    given: Mutex<BTreeMap<String, Arc<Secret>>>,
+    /// Owners whose passwords open nothing.
+    lacking: Mutex<BTreeSet<String>>,
+    /// Users whose passwords are being set.
+    held: Mutex<BTreeSet<String>>,
+    wake: Arc<Notify>,
+}
+
+impl Passwords {
+    fn note(&self, user: &str, password: &str) {
         let secret = Arc::new(Secret::Passphrase(password.to_owned().into()));
-        self.passwords.lock().insert(user.to_owned(), secret);
-        self.wake();
+        self.given.lock().insert(user.to_owned(), secret);
+        self.wake.notify_one();
+    }
+
+    /// Somebody logged in (`record.log_in_mends`).
+    pub(crate) fn seen(&self, user: &str, password: &str) {
+        if self.lacking.lock().contains(user) {
+            self.note(user, password);
+        }
+    }
+
+    fn hold(self: &Arc<Self>, user: &str) -> Held {
+        self.held.lock().insert(user.to_owned());
+        Held { user: user.to_owned(), passwords: Arc::clone(self) }
+    }
+}
+
+/// The slot of a password that is being set stays while this does (`own.slot_before_password`).
+pub(crate) struct Held {
+    user: String,
+    passwords: Arc<Passwords>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.passwords.held.lock().remove(&self.user);
+        self.passwords.wake.notify_one();
     }
 }
 
@@ -161,6 +216,41 @@ pub(crate) async fn run(daemon: Arc<Daemon>) {
 }
 
 impl Daemon {
+    /// Lets a password open the record before it is set (`own.slot_before_password`). Returns what keeps the slot, and what
+    /// is to be said about a password that opens nothing.
+    pub(super) async fn expect_password(
+        &self,
+        user: &str,
+        password: &str,
+        hash: &PasswordHash,
+    ) -> Result<(Held, Vec<String>), Failure> {
+        let held = self.record.passwords.hold(user);
+        let mut own = self.record.own.lock().await;
+        let (mut next, of, login) = (own.clone(), user.to_owned(), login_of(hash));
+        let secret = Secret::Passphrase(password.to_owned().into());
+        let made = tokio::task::spawn_blocking(move || next.expect_owner(&of, &secret, &login).map(|()| next)).await;
+        match made.map_err(|error| Failure::internal(error.to_string()))? {
+            Ok(next) => {
+                next.save(self.folder.path())?;
+                *own = next;
+                Ok((held, Vec::new()))
+            }
+            Err(failure) if failure.kind == FailureKind::Invalid => Ok((held, vec![opens_nothing(user, &failure)])),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Brings the record up to date before an answer. Returns what kept it from that, in words.
+    pub(super) async fn keep_record_before_answer(&self) -> Option<String> {
+        let why = match tokio::time::timeout(ANSWER_MAX, self.keep_record()).await {
+            Ok(Ok(_)) => return None,
+            Ok(Err(failure)) => failure.message,
+            Err(_) => "a store did not answer".to_owned(),
+        };
+        self.record.wake();
+        Some(format!("the record of this box in its pools is not up to date: {why}; larder goes on trying"))
+    }
+
     /// Writes what is not yet written, at the end.
     pub(super) async fn keep_record_at_last(&self) {
         match tokio::time::timeout(LAST_MAX, self.keep_record()).await {
@@ -265,12 +355,15 @@ impl Daemon {
 
     /// Slots for owners whose passwords are known, and none for others (`own.slots_follow_logins`).
     async fn settle_owners(&self, own: &mut Own, logins: &BTreeMap<String, String>) -> Result<Vec<String>, Failure> {
-        let mut changed = own.keep_owners(logins)?;
+        let passwords = &self.record.passwords;
+        let held = passwords.held.lock().clone();
+        let mut changed = own.keep_owners(logins, &held)?;
         let mut notes = Vec::new();
-        let given = self.record.passwords.lock().clone();
+        let mut unfit = BTreeSet::new();
+        let given = passwords.given.lock().clone();
         for (name, secret) in given {
             // It waits until its slot is made: a daemon that stops meanwhile makes it at the end.
-            let done = || self.record.passwords.lock().retain(|_, waiting| !Arc::ptr_eq(waiting, &secret));
+            let done = || passwords.given.lock().retain(|_, waiting| !Arc::ptr_eq(waiting, &secret));
             let login = logins.get(&name).cloned();
             let has_slot = |login: &String| own.owners.get(&name).is_some_and(|slot| slot.login == *login);
             let Some(login) = login.filter(|login| !has_slot(login)) else {
@@ -288,7 +381,8 @@ impl Daemon {
                 }
                 Err(failure) if failure.kind == FailureKind::Invalid => {
                     done();
-                    notes.push(format!("the password of {name} does not open it: {}", failure.message));
+                    notes.push(opens_nothing(&name, &failure));
+                    unfit.insert(name);
                 }
                 Err(failure) => return Err(failure),
             }
@@ -296,6 +390,13 @@ impl Daemon {
         if changed {
             own.save(self.folder.path())?;
         }
+        let lacks = |name: &&String| !own.owners.contains_key(*name) && !held.contains(*name);
+        let lacking: BTreeSet<String> = logins.keys().filter(lacks).cloned().collect();
+        for name in lacking.difference(&unfit) {
+            notes.push(opens_later(name));
+        }
+        // One that is unfit would be tried at each log-in.
+        *passwords.lacking.lock() = lacking.difference(&unfit).cloned().collect();
         if own.opens_with().is_empty() {
             notes.push(
                 "nothing opens it on another machine; make a recovery key with: larder config recovery-key".to_owned(),
@@ -349,7 +450,8 @@ impl Daemon {
     pub(crate) async fn config_history(&self) -> Result<ConfigHistory, Failure> {
         let own = self.record.own.lock().await.clone();
         let keys = own.keys()?;
-        let (mut found, mut notes) = (Vec::new(), Vec::new());
+        let lacking = self.record.passwords.lacking.lock().clone();
+        let (mut found, mut notes) = (Vec::new(), lacking.iter().map(|name| opens_later(name)).collect::<Vec<_>>());
         for pool in self.storage.all() {
             for listed in self.own_versions(&own, &pool).await? {
                 if found.iter().any(|one: &ConfigVersion| one.number == listed.number) {
@@ -402,7 +504,12 @@ impl Daemon {
         if own.has_recovery() {
             return Ok(None);
         }
-        self.renew(&mut own).map(Some)
+        let key = self.renew(&mut own)?;
+        drop(own);
+        if let Some(note) = self.keep_record_before_answer().await {
+            tracing::warn!("{note}");
+        }
+        Ok(Some(key))
     }
 
     pub(crate) async fn renew_recovery_key(&self) -> Result<BoxRecoveryKey, Failure> {
@@ -441,24 +548,34 @@ fn shown(contents: &Contents) -> ConfigVersion {
 /// The owners that have passwords, each with a digest of the password's hash.
 fn logins(config: &Config, secrets: &super::Secrets) -> BTreeMap<String, String> {
     let owners = config.users.iter().filter(|user| user.role == UserRole::Owner);
-    let login = |name: &str| secrets.password_hash(name).ok().flatten().map(|hash| digest(hash.to_text().as_bytes()));
+    let login = |name: &str| secrets.password_hash(name).ok().flatten().map(|hash| login_of(&hash));
     owners.filter_map(|user| Some((user.name.clone(), login(&user.name)?))).collect()
 }
 
-/// Without a daemon: the slot of an owner who has a new password, in the data folder.
-pub(crate) fn note_password_without_daemon(
+fn login_of(hash: &PasswordHash) -> String {
+    digest(hash.to_text().as_bytes())
+}
+
+fn opens_later(user: &str) -> String {
+    format!("the password of {user} opens the record of this box after the next log-in to the page")
+}
+
+fn opens_nothing(user: &str, why: &Failure) -> String {
+    format!("the password of {user} does not open the record of this box: {}", why.message)
+}
+
+/// Without a daemon: the slot of a password that an owner is about to have, in the data folder. The next start has it in the
+/// pools. Returns what is to be said.
+pub(crate) fn expect_password_without_daemon(
     data: &Path,
-    config: &Config,
     user: &str,
     password: &str,
-) -> Result<(), Failure> {
-    let Some(mut own) = Own::load(data)? else { return Ok(()) };
-    let secrets = super::Secrets::open(data)?;
-    let Some(login) = logins(config, &secrets).get(user).cloned() else { return Ok(()) };
-    match own.set_owner(user, &Secret::Passphrase(password.to_owned().into()), &login) {
-        Ok(()) => own.save(data),
-        // Too short to open it. The slot of the password before goes at the next start.
-        Err(failure) if failure.kind == FailureKind::Invalid => Ok(()),
+    hash: &PasswordHash,
+) -> Result<Vec<String>, Failure> {
+    let Some(mut own) = Own::load(data)? else { return Ok(Vec::new()) };
+    match own.expect_owner(user, &Secret::Passphrase(password.to_owned().into()), &login_of(hash)) {
+        Ok(()) => own.save(data).map(|()| Vec::new()),
+        Err(failure) if failure.kind == FailureKind::Invalid => Ok(vec![opens_nothing(user, &failure)]),
         Err(failure) => Err(failure),
     }
 }

@@ -4,8 +4,10 @@
 //!   password, by whoever may read the data folder, which has in clear all that the record seals.
 //! - `own.slots_follow_logins`: the slot of an owner remembers the hash of the password that it was made with. A slot whose owner has
 //!   another hash, is an owner no more or is gone is taken away, however that came about.
+//! - `own.slot_before_password`: the slot of a new password is on disk before the password is in force, beside the slot of the
+//!   one before. Which of the two goes is decided by the hash that the next look finds. So one opens the record at every moment.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -61,6 +63,9 @@ pub(crate) struct Own {
     keyring: Keyring,
     #[serde(default)]
     pub(crate) owners: BTreeMap<String, OwnerSlot>,
+    /// Slots of passwords that are being set (`own.slot_before_password`).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    coming: BTreeMap<String, OwnerSlot>,
     /// The number of the newest version, and a digest of what it says.
     #[serde(default)]
     pub(crate) newest: u64,
@@ -94,6 +99,7 @@ impl Own {
             key,
             keyring,
             owners: BTreeMap::new(),
+            coming: BTreeMap::new(),
             newest: 0,
             digest: String::new(),
             kept: BTreeMap::new(),
@@ -105,9 +111,11 @@ impl Own {
         id: Uuid,
         (last, mut former): (Life, Vec<Life>),
         (mut keyring, master): (Keyring, &Master),
-        owners: BTreeMap<String, OwnerSlot>,
+        mut owners: BTreeMap<String, OwnerSlot>,
         newest: u64,
     ) -> Result<Self, Failure> {
+        // Beside a replica the passwords of owners have no slots.
+        owners.retain(|_, owner| keyring.slots().any(|slot| slot.id == owner.slot));
         let key = hex::encode(&rand::random::<[u8; KEY_BYTES]>());
         wipe::without_contents(|| {
             let machines: Vec<Uuid> = keyring.slots().filter(|slot| slot.name == MACHINE_SLOT).map(|s| s.id).collect();
@@ -127,6 +135,7 @@ impl Own {
             key,
             keyring,
             owners,
+            coming: BTreeMap::new(),
             newest,
             digest: String::new(),
             kept: BTreeMap::new(),
@@ -170,6 +179,17 @@ impl Own {
         &self.keyring
     }
 
+    /// The keyring for another machine (`sent.recovery_key_alone`): the passwords of owners open nothing there.
+    pub(crate) fn keyring_for_others(&self) -> Result<Keyring, Failure> {
+        let mut keyring = self.keyring.clone();
+        let of_owners: Vec<Uuid> = keyring.slots().filter(|slot| slot.name == OWNER_SLOT).map(|slot| slot.id).collect();
+        let removed = wipe::without_contents(|| {
+            let master = self.master()?;
+            of_owners.iter().try_for_each(|id| keyring.remove_slot(&master, &id.to_string()).map(drop))
+        });
+        removed.map(|()| keyring).map_err(|error| failure(&error))
+    }
+
     fn master(&self) -> Result<Master, KeyringError> {
         self.keyring.unlock(&secret_of(&self.key)?)
     }
@@ -197,20 +217,29 @@ impl Own {
         self.keyring.slots().any(|slot| slot.name == RECOVERY_SLOT)
     }
 
-    /// Lets an owner's password open the record. It takes a second of a core, on purpose.
+    /// Lets the password that an owner has open the record. It takes a second of a core, on purpose.
     pub(crate) fn set_owner(&mut self, name: &str, password: &Secret, login: &str) -> Result<(), Failure> {
+        let slot = self.new_slot(password, login)?;
+        let before = self.owners.insert(name.to_owned(), slot);
+        before.map_or(Ok(()), |before| self.drop_slot(&before))
+    }
+
+    /// As [`Own::set_owner`], for a password that is about to be set (`own.slot_before_password`).
+    pub(crate) fn expect_owner(&mut self, name: &str, password: &Secret, login: &str) -> Result<(), Failure> {
+        let slot = self.new_slot(password, login)?;
+        let before = self.coming.insert(name.to_owned(), slot);
+        before.map_or(Ok(()), |before| self.drop_slot(&before))
+    }
+
+    fn new_slot(&mut self, password: &Secret, login: &str) -> Result<OwnerSlot, Failure> {
         let slot = wipe::without_contents(|| {
             let master = self.master()?;
             self.keyring.add_slot(&master, OWNER_SLOT, password, work(), keyrings::now())
         });
-        let slot = slot.map_err(|error| failure(&error))?;
-        self.drop_owner(name)?;
-        self.owners.insert(name.to_owned(), OwnerSlot { slot, login: login.to_owned() });
-        Ok(())
+        Ok(OwnerSlot { slot: slot.map_err(|error| failure(&error))?, login: login.to_owned() })
     }
 
-    fn drop_owner(&mut self, name: &str) -> Result<(), Failure> {
-        let Some(gone) = self.owners.remove(name) else { return Ok(()) };
+    fn drop_slot(&mut self, gone: &OwnerSlot) -> Result<(), Failure> {
         let removed = wipe::without_contents(|| self.keyring.remove_slot(&self.master()?, &gone.slot.to_string()));
         match removed {
             Ok(_) | Err(KeyringError::NoSuchSlot(_)) => Ok(()),
@@ -219,12 +248,30 @@ impl Own {
     }
 
     /// Takes away the slots that `logins`, the owners with the digests of their hashes, do not confirm
-    /// (`own.slots_follow_logins`). Whether there were any.
-    pub(crate) fn keep_owners(&mut self, logins: &BTreeMap<String, String>) -> Result<bool, Failure> {
-        let is_stale = |(name, slot): &(&String, &OwnerSlot)| logins.get(*name) != Some(&slot.login);
-        let stale: Vec<String> = self.owners.iter().filter(is_stale).map(|(name, _)| name.clone()).collect();
-        stale.iter().try_for_each(|name| self.drop_owner(name))?;
-        Ok(!stale.is_empty())
+    /// (`own.slots_follow_logins`), but not what comes for those in `held`, whose passwords are being set. Whether there was
+    /// anything to do.
+    pub(crate) fn keep_owners(
+        &mut self,
+        logins: &BTreeMap<String, String>,
+        held: &BTreeSet<String>,
+    ) -> Result<bool, Failure> {
+        let (mut gone, mut came) = (Vec::new(), false);
+        for (name, slot) in std::mem::take(&mut self.coming) {
+            if logins.get(&name) == Some(&slot.login) {
+                came = true;
+                gone.extend(self.owners.insert(name, slot));
+            } else if held.contains(&name) {
+                self.coming.insert(name, slot);
+            } else {
+                gone.push(slot);
+            }
+        }
+        let is_stale = |name: &String, slot: &OwnerSlot| logins.get(name) != Some(&slot.login);
+        let stale: Vec<String> =
+            self.owners.iter().filter(|(name, slot)| is_stale(name, slot)).map(|(name, _)| name.clone()).collect();
+        gone.extend(stale.iter().filter_map(|name| self.owners.remove(name)));
+        gone.iter().try_for_each(|slot| self.drop_slot(slot))?;
+        Ok(came || !gone.is_empty())
     }
 
     /// In words, for people.
@@ -291,14 +338,56 @@ mod tests {
     fn a_slot_goes_with_its_password() {
         let mut own = Own::create().unwrap();
         let logins = |login: &str| BTreeMap::from([("ann".to_owned(), login.to_owned())]);
+        let nobody = BTreeSet::new();
         own.set_owner("ann", &password("Pantry-Shelf-42"), "a").unwrap();
-        assert!(!own.keep_owners(&logins("a")).unwrap());
+        assert!(!own.keep_owners(&logins("a"), &nobody).unwrap());
         own.set_owner("ann", &password("Another-Shelf-42"), "b").unwrap();
         let opens = |own: &Own, text: &str| own.keyring().unlock(&password(text)).is_ok();
         assert!(!opens(&own, "Pantry-Shelf-42") && opens(&own, "Another-Shelf-42"));
-        assert!(own.keep_owners(&logins("c")).unwrap(), "set without a word to the record");
+        assert!(own.keep_owners(&logins("c"), &nobody).unwrap(), "set without a word to the record");
         assert!(!opens(&own, "Another-Shelf-42") && own.keys().is_ok());
         assert_eq!(own.set_owner("ann", &password("short"), "d").unwrap_err().kind, FailureKind::Invalid);
+    }
+
+    /// `sent.recovery_key_alone`
+    #[test]
+    fn passwords_of_owners_open_nothing_on_other_machines() {
+        let mut own = Own::create().unwrap();
+        let recovery = Secret::Recovery(RecoveryKey::parse(&own.renew_recovery().unwrap()).unwrap());
+        own.set_owner("ann", &password("Pantry-Shelf-42"), "a").unwrap();
+        let sent = own.keyring_for_others().unwrap();
+        assert!(sent.unlock(&password("Pantry-Shelf-42")).is_err() && sent.unlock(&recovery).is_ok());
+        assert!(own.keyring().unlock(&password("Pantry-Shelf-42")).is_ok());
+        // What is sent later is newer, whoever became an owner or is none any more.
+        own.set_owner("bob", &password("Another-Shelf-42"), "b").unwrap();
+        let later = own.keyring_for_others().unwrap();
+        own.keep_owners(&BTreeMap::new(), &BTreeSet::new()).unwrap();
+        let last = own.keyring_for_others().unwrap();
+        assert!(sent.changes() <= later.changes() && later.changes() <= last.changes());
+    }
+
+    /// `own.slot_before_password`
+    #[test]
+    fn one_password_opens_the_record_at_every_moment_of_a_change() {
+        let logins = |login: &str| BTreeMap::from([("ann".to_owned(), login.to_owned())]);
+        let (nobody, held) = (BTreeSet::new(), BTreeSet::from(["ann".to_owned()]));
+        let opens = |own: &Own, text: &str| own.keyring().unlock(&password(text)).is_ok();
+        let mut own = Own::create().unwrap();
+        own.set_owner("ann", &password("Pantry-Shelf-42"), "a").unwrap();
+        own.expect_owner("ann", &password("Another-Shelf-42"), "b").unwrap();
+        let file = own.encode().unwrap();
+        assert!(!own.keep_owners(&logins("a"), &held).unwrap(), "a look meanwhile takes nothing away");
+        assert!(opens(&own, "Pantry-Shelf-42") && opens(&own, "Another-Shelf-42"));
+        // A crash before the password was set, and one afterwards.
+        for (login, works, is_over) in
+            [("a", "Pantry-Shelf-42", "Another-Shelf-42"), ("b", "Another-Shelf-42", "Pantry-Shelf-42")]
+        {
+            let mut found = Own::decode(&file).unwrap();
+            assert!(found.keep_owners(&logins(login), &nobody).unwrap());
+            assert!(opens(&found, works) && !opens(&found, is_over), "{login}");
+            assert_eq!(found.opens_with(), ["the password of ann"]);
+            assert!(!found.keep_owners(&logins(login), &nobody).unwrap());
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ impl Daemon {
     pub(crate) async fn restore_config(&self, asked: ConfigRestore) -> Result<ConfigApplied, Failure> {
         match (asked.number, &asked.from) {
             (Some(number), None) => self.restore_version(number, &asked).await,
-            (None, Some(_)) => self.restore_from_replica(asked).await,
+            (_, Some(_)) => self.restore_from_replica(asked).await,
             _ => Err(Failure::invalid("name a version, or a replica").action("larder config restore N")),
         }
     }

@@ -1,5 +1,7 @@
 //! The record of a box beside a replica of its volumes, on another machine.
 //!
+//! - `sent.recovery_key_alone`: the other machine may be anybody's, and guesses as long as it likes. So the recovery key opens what
+//!   is sent, and passwords, which people choose, do not.
 //! - `sent.at_the_next_start`: a machine that becomes the box of a replica does so when it starts again, with its own pools, doors and
 //!   mounts, and with people, tokens, keys and alerts of the box.
 
@@ -15,8 +17,8 @@ use super::beside::{SEALED_BYTES_MAX, keep_beside, read_beside};
 use super::found::{OpenedBox, unlocked};
 use super::versions::{self, Place};
 use super::{Daemon, keyrings, own};
-use crate::config::VolumeName;
 use crate::config::edit::Editor;
+use crate::config::{VolumeName, may_run};
 use crate::daemon::replication::Receiver;
 use crate::daemon::translate::as_failure;
 
@@ -56,7 +58,7 @@ impl Daemon {
             box_id: own.id.to_string(),
             life: own.life.id.to_string(),
             number: own.newest,
-            keyring: String::from_utf8_lossy(&own.keyring().encode()).into_owned(),
+            keyring: String::from_utf8_lossy(&own.keyring_for_others()?.encode()).into_owned(),
             sealed: hex::encode(&sealed),
         }))
     }
@@ -67,15 +69,14 @@ impl Daemon {
     }
 
     pub(super) async fn restore_from_replica(&self, asked: ConfigRestore) -> Result<ConfigApplied, Failure> {
-        let ConfigRestore { from, secret, dry_run, .. } = asked;
+        let ConfigRestore { number, from, secret, dry_run, .. } = asked;
         let name = from.unwrap_or_default();
-        let secret = secret.ok_or_else(|| {
-            Failure::invalid("the record of a box opens with the password of one of its owners, or its recovery key")
-        })?;
+        let secret = secret
+            .ok_or_else(|| Failure::invalid("the record of a box beside its replica opens with its recovery key"))?;
         let secret = Arc::new(keyrings::secret_of(secret).map_err(as_failure)?);
         let (pool, volume) = self.storage.find(&name).await.map_err(as_failure)?;
-        let sent = read_beside(&pool, &volume).await?;
-        let opened = open_sent(&sent, &secret).await?;
+        let (found, skipped) = read_beside(&pool, &volume).await?;
+        let (sent, opened, skipped) = open_one(found, number, &secret, skipped).await?;
         let here = VolumeName { pool: pool.name.clone(), volume };
         let now = std::fs::read_to_string(&self.file).map_err(|e| Failure::io(self.file.display(), &e))?;
         let source = VolumeName::parse(&sent.volume).map_err(Failure::invalid)?;
@@ -88,6 +89,9 @@ impl Daemon {
             crate::times::local_secs(i64::try_from(shown.written_secs).unwrap_or(0)),
             shown.users.join(", ")
         )];
+        notes.extend(skipped);
+        let runs = may_run::deeds(&text, self.folder.path());
+        notes.extend(runs.iter().map(|deed| format!("it runs programs or reads files of this machine: {deed}")));
         notes.extend(dropped.into_iter().map(|share| format!("the share '{share}' is of a volume that is not here")));
         if !dry_run {
             let own = opened.next_life()?;
@@ -96,6 +100,30 @@ impl Daemon {
         }
         Ok(ConfigApplied { plan: ConfigPlan { file: self.file.clone(), ..ConfigPlan::default() }, notes })
     }
+}
+
+/// The version of that number, or the newest that opens; with notes on those that do not.
+async fn open_one(
+    found: Vec<SentRecord>,
+    number: Option<u64>,
+    secret: &Arc<larder_crypt::Secret>,
+    mut notes: Vec<String>,
+) -> Result<(SentRecord, OpenedBox, Vec<String>), Failure> {
+    let numbers: Vec<String> = found.iter().map(|one| one.number.to_string()).collect();
+    let mut refused = None;
+    for sent in found.into_iter().filter(|one| number.is_none_or(|number| one.number == number)) {
+        match open_sent(&sent, secret).await {
+            Ok(opened) => return Ok((sent, opened, notes)),
+            Err(failure) => {
+                notes.push(format!("version {} does not open: {}", sent.number, failure.message));
+                refused.get_or_insert(failure);
+            }
+        }
+    }
+    Err(refused.unwrap_or_else(|| {
+        Failure::not_found("there is no such version beside the replica")
+            .action(format!("there are: {}", numbers.join(", ")))
+    }))
 }
 
 /// Opens it where it would be opened in a pool: what is sealed is bound to its place.

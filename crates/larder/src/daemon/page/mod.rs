@@ -14,7 +14,7 @@ mod in_process;
 mod issuer;
 
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -31,6 +31,7 @@ use sha2::{Digest, Sha256};
 
 use self::hosts::Hosts;
 use self::in_process::InProcess;
+use super::box_record::Passwords;
 use super::entitled::Entitlements;
 use crate::config::PageConfig;
 use crate::config::edit::replace_file;
@@ -51,6 +52,8 @@ pub(crate) struct Surroundings {
     /// Whether shares are served at the same address.
     pub(crate) has_files: bool,
     pub(crate) data: PathBuf,
+    /// Passwords that open the record of the box.
+    pub(crate) passwords: Arc<Passwords>,
 }
 
 pub(crate) struct PageGuest {
@@ -66,6 +69,8 @@ impl PageGuest {
             handle: around.handle.clone(),
             entitlements: around.entitlements.clone(),
             factors: around.data.join(FACTORS_FILE),
+            sessions: around.data.join(SESSIONS_FILE),
+            passwords: Arc::clone(&around.passwords),
         };
         let files = around.has_files.then_some(FILES);
         let ask = Arc::new(InProcess::new(router.clone()));
@@ -103,7 +108,7 @@ impl PageGuest {
         }
     }
 
-    /// `page.kept_sessions`
+    /// `page.kept_sessions`: at the end, when nobody is answered any more.
     pub(crate) fn keep_sessions(&self) -> Result<(), Failure> {
         replace_file(&self.sessions_file(), &self.web.sessions(), 0o600)
     }
@@ -121,9 +126,7 @@ impl PageGuest {
     pub(crate) async fn keep_all_sessions(self: Arc<Self>) {
         loop {
             self.web.sessions_changed().await;
-            let guest = Arc::clone(&self);
-            let kept = tokio::task::spawn_blocking(move || guest.keep_sessions()).await;
-            if let Ok(Err(failure)) = kept {
+            if let Err(failure) = self.web.keep_sessions().await {
                 tracing::warn!("sessions of the page end with this run: {}", failure.message);
             }
         }
@@ -249,13 +252,31 @@ struct People {
     entitlements: Entitlements,
     /// The file of second factors.
     factors: PathBuf,
+    /// The file of sessions.
+    sessions: PathBuf,
+    passwords: Arc<Passwords>,
+}
+
+impl People {
+    fn keep(&self, file: &Path, bytes: Vec<u8>) -> BoxFuture<'_, Result<(), Failure>> {
+        let file = file.to_owned();
+        Box::pin(async move {
+            let kept = tokio::task::spawn_blocking(move || replace_file(&file, &bytes, 0o600)).await;
+            kept.unwrap_or_else(|e| Err(Failure::internal(format!("the daemon failed at this: {e}"))))
+        })
+    }
 }
 
 impl LogIn for People {
     fn check(&self, name: String, password: String, from: IpAddr) -> BoxFuture<'_, Result<Standing, Refusal>> {
         Box::pin(async move {
-            match self.handle.check_password(&name, password, from).await {
-                Ok(()) => self.standing(&name).ok_or(Refusal::Wrong),
+            match self.handle.check_password(&name, password.clone(), from).await {
+                Ok(()) => {
+                    let standing = self.standing(&name).ok_or(Refusal::Wrong)?;
+                    // `record.log_in_mends`
+                    self.passwords.seen(&name, &password);
+                    Ok(standing)
+                }
                 Err(PasswordRefused::Wrong) => Err(Refusal::Wrong),
                 Err(PasswordRefused::Wait(time)) => Err(Refusal::Wait(time)),
             }
@@ -283,10 +304,10 @@ impl LogIn for People {
     }
 
     fn keep_factors(&self, bytes: Vec<u8>) -> BoxFuture<'_, Result<(), Failure>> {
-        let file = self.factors.clone();
-        Box::pin(async move {
-            let kept = tokio::task::spawn_blocking(move || replace_file(&file, &bytes, 0o600)).await;
-            kept.unwrap_or_else(|e| Err(Failure::internal(format!("the daemon failed at this: {e}"))))
-        })
+        self.keep(&self.factors, bytes)
+    }
+
+    fn keep_sessions(&self, bytes: Vec<u8>) -> BoxFuture<'_, Result<(), Failure>> {
+        self.keep(&self.sessions, bytes)
     }
 }

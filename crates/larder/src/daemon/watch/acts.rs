@@ -1,6 +1,8 @@
 //! Administrative acts: each request to the API that changes something, or takes data out, is a record of the audit log.
 //!
 //! - `acts.recorded_in_the_end`: a record says how it ended. Where the caller went away in the middle, the record says that.
+//! - `acts.socket_alone`: what lets its asker act as the user that larder runs as (`config.deeds_of_the_machine`), and what makes or
+//!   shows what opens the box elsewhere, is asked for by the socket. From other machines it is refused, and that is recorded.
 //! - `acts.dry_runs_are_questions`: a dry run is no act, and has no record. Where an endpoint has none, the word in a request means
 //!   nothing, and the act is recorded.
 
@@ -14,10 +16,11 @@ use axum::serve::IncomingStream;
 use futures::future::BoxFuture;
 use hyper::Method;
 use larder_api::endpoint::{Form, status_of};
-use larder_api::{BODY_BYTES_MAX, BY_HEADER, FOR_HEADER, Failure};
+use larder_api::{BODY_BYTES_MAX, BY_HEADER, FOR_HEADER, Failure, FailureKind};
 use larder_watch::audit::{Record, RecordKind};
 use serde_json::Value;
 
+use crate::config::may_run;
 use crate::config::user::Accounts;
 use crate::daemon::Daemon;
 use crate::daemon::remote::Remote;
@@ -72,6 +75,8 @@ pub(crate) async fn audited(
         return respond(daemon, named, request).await;
     }
     let mut target = named.clone();
+    let is_remote = request.extensions().get::<Remote>().is_some();
+    let mut asked_for = Value::Null;
     let Asker { who, from, by } = asker(&request, peer);
     let request = match asked.form {
         // Its body is a stream of bytes.
@@ -83,6 +88,7 @@ pub(crate) async fn audited(
                 }
                 let names = names(&value);
                 target = [target, names].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ");
+                asked_for = value;
                 request
             }
             Err(failure) => return (status_of(failure.kind), axum::Json(failure)).into_response(),
@@ -100,10 +106,46 @@ pub(crate) async fn audited(
         result: "its caller went away before it ended".to_owned(),
     };
     let mut act = Act { daemon: Arc::clone(&daemon), record: Some(record) };
-    let response = respond(daemon, named, request).await;
+    let response = match is_remote.then(|| asked.name) {
+        Some(name) => match may_ask_from_afar(&daemon, name, &asked_for).await {
+            Ok(()) => respond(daemon, named, request).await,
+            Err(failure) => (status_of(failure.kind), axum::Json(failure)).into_response(),
+        },
+        None => respond(daemon, named, request).await,
+    };
     act.ended(response.status());
     drop(act);
     response
+}
+
+/// `acts.socket_alone`
+async fn may_ask_from_afar(daemon: &Daemon, endpoint: &str, asked_for: &Value) -> Result<(), Failure> {
+    let text = |field: &str| asked_for[field].as_str().unwrap_or_default();
+    let what = match endpoint {
+        "RenewRecoveryKey" => "a new recovery key".to_owned(),
+        "RestoreConfig" => "going back to an older configuration".to_owned(),
+        "AddShare" if asked_for["volume"].is_null() && text("folder").starts_with('/') => {
+            format!("a share of the folder {} of this machine", text("folder"))
+        }
+        "ApplyConfig" => {
+            let now = daemon.read_config().await?.text;
+            let deeds = |text: &str| may_run::deeds(text, daemon.folder().path());
+            let new: Vec<String> = deeds(text("text")).difference(&deeds(&now)).cloned().collect();
+            if new.is_empty() {
+                return Ok(());
+            }
+            new.join("; ")
+        }
+        _ => return Ok(()),
+    };
+    if daemon.may_run_from_afar().await {
+        return Ok(());
+    }
+    Err(Failure::new(FailureKind::Denied, format!("nothing was changed: {what}: not from another machine")).action(
+        "type it on this machine, as the user that larder runs as or root (larder config apply FILE, share add, config \
+         recovery-key, config restore); or allow owners to do such things from other machines: may_run = true under [page] in \
+         larder.toml",
+    ))
 }
 
 struct Asker {

@@ -98,6 +98,14 @@ impl Watch {
     }
 }
 
+/// A person who changed something hears that it does not last.
+fn kept_or_told(watch: &Watch, kept: &Kept) -> Result<(), Failure> {
+    watch.try_save(kept).map_err(|error| {
+        let message = format!("it is as you say until larder is started again: {error}");
+        Failure::new(FailureKind::Unavailable, message).action("make room in the data folder, and repeat the command")
+    })
+}
+
 impl Daemon {
     /// What the alert `id` tells of is wanted.
     async fn vouch_for(&self, id: u64) -> Result<AlertStatus, Failure> {
@@ -110,9 +118,9 @@ impl Daemon {
                     return Err(Failure::invalid(format!("the alert {id} is not about a client that ruins files"))
                         .action("no more reminders of it: larder alerts ack ID"));
                 };
-                watch.save(kept);
+                let saved = kept_or_told(watch, kept);
                 watch.guards.release(&suspect);
-                Ok(shown(&alert))
+                saved.map(|()| shown(&alert))
             })
             .await?;
         self.look_soon().await;
@@ -172,8 +180,7 @@ impl Daemon {
                     AlertChange::Silence { id, seconds } => kept.alerts.silence(id, now_ms() + seconds * 1000),
                 };
                 let alert = changed.map_err(|e| unknown_alert(&e))?;
-                watch.save(kept);
-                Ok(shown(&alert))
+                kept_or_told(watch, kept).map(|()| shown(&alert))
             })
             .await
     }

@@ -254,9 +254,14 @@ impl Watch {
     }
 
     pub(super) fn save(&self, kept: &Kept) {
-        if let Err(error) = larder_watch::save(&self.folder.join("state"), kept) {
+        if let Err(error) = self.try_save(kept) {
             tracing::error!("alerts are not kept over a restart: {error}");
         }
+    }
+
+    /// The same for what a person is to be told about.
+    pub(super) fn try_save(&self, kept: &Kept) -> Result<(), larder_watch::SaveError> {
+        larder_watch::save(&self.folder.join("state"), kept)
     }
 
     /// Adds to the audit log.
