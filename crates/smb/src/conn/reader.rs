@@ -22,8 +22,7 @@ use crate::admission::{Admission, StrangerAccount};
 use crate::conn::limits::max_request_frame;
 use crate::conn::state::Connection;
 use crate::conn::writer::ResponseQueue;
-use crate::dispatch::{Continuation, Outgoing, Received, Requests, receive_frame};
-use crate::files::AfterSend;
+use crate::dispatch::{Outgoing, Received, Requests, receive_frame};
 use crate::state::ServerState;
 
 /// Bytes read ahead of the frame they belong to: several small requests
@@ -128,19 +127,17 @@ fn has_open_files(conn: &Connection) -> bool {
     conn.sessions.values().iter().any(|session| session.trees.values().iter().any(|tree| tree.has_files()))
 }
 
-/// What follows once a response is queued. Lease breaks held back for it
-/// go out behind it, and so does the rest of a chain whose interim
-/// response it was.
-fn sent(
-    after_send: Vec<AfterSend>,
-    continuation: Option<Continuation>,
+/// Queues the frames that answer a request frame; the rest of a chain that waits follows them.
+async fn send(
+    out: Outgoing,
+    queue: &ResponseQueue,
     server: &Arc<ServerState>,
     conn: &Arc<Connection>,
-) {
-    drop(after_send);
-    if let Some(continuation) = continuation {
+) -> Result<(), ()> {
+    if let Some(continuation) = out.send(queue).await? {
         conn.pending.spawn(continuation.run(Arc::clone(server), Arc::clone(conn)));
     }
+    Ok(())
 }
 
 /// Credits' worth of requests (64 KiB each) that may run beside the
@@ -187,10 +184,9 @@ impl Overlap {
                 let response = work.await;
                 if conn.disconnect_requested() {
                     conn.outbound.kill();
-                } else if let Some(out) = response
-                    && conn.outbound.send(out.message).await.is_ok()
-                {
-                    sent(out.after_send, out.continuation, &server, &conn);
+                } else if let (Some(out), Some(queue)) = (response, conn.outbound.queue()) {
+                    // A writer that is gone ends the reader as well.
+                    let _ = send(out, &queue, &server, &conn).await;
                 }
             }
         });
@@ -401,9 +397,8 @@ async fn answer(
     if conn.disconnect_requested() {
         return Err(End::Refused);
     }
-    if let Some(out) = response {
-        tx.send(out.message).await.map_err(|_| End::WriterClosed)?;
-        sent(out.after_send, out.continuation, server, conn);
+    match response {
+        Some(out) => send(out, tx, server, conn).await.map_err(|()| End::WriterClosed),
+        None => Ok(()),
     }
-    Ok(())
 }
