@@ -12,7 +12,7 @@ import sys
 
 NAMES = [f"name-{number}" for number in range(12)]
 # An emulated processor does ten operations a second; a break of a lease that nobody answers takes 35 s.
-SECONDS_MAX = 900
+SECONDS_MAX = 300
 EXPECTED = {errno.ENOENT, errno.EEXIST, errno.EACCES, errno.EBUSY, errno.ESTALE, errno.EISDIR, errno.ENOTEMPTY}
 
 
@@ -39,7 +39,7 @@ def work(folder, operations, seed):
 
 def main():
     folders, rest = sys.argv[1:3], [int(word) for word in sys.argv[3:]]
-    operations, seed = (rest + [300, 1][len(rest):])[:2]
+    operations, seed = (rest + [150, 1][len(rest):])[:2]
     workers = [
         multiprocessing.Process(target=work, args=(folder, operations, seed * 100 + number), daemon=True)
         for number, folder in enumerate(folders * 2)
