@@ -10,11 +10,12 @@ use std::sync::Arc;
 use crate::proto::crypto::SessionCipher;
 use crate::proto::crypto::encrypt::is_transform;
 use crate::proto::framing::Message;
-use crate::proto::header::{Command, SMB2_FLAGS_RELATED_OPERATIONS, Smb2Header};
+use crate::proto::header::{Command, SMB2_FLAGS_RELATED_OPERATIONS, SMB2_HEADER_LEN, Smb2Header};
 use crate::proto::messages::Dialect;
 use bytes::Bytes;
 use tracing::{Instrument, debug, debug_span, warn};
 
+use crate::admission::Room;
 use crate::conn::chain;
 use crate::conn::credits::charge_covers;
 use crate::conn::limits::supports_multi_credit;
@@ -42,6 +43,8 @@ pub(crate) struct Outgoing {
     pub message: Message,
     /// The interim response of a request that went asynchronous, when `message` is sent before it.
     pub interim: Option<Message>,
+    /// Room that the answers take until they have left.
+    room: Option<Room>,
     /// Dropped once the frames are queued, which sends the lease breaks held
     /// back until then.
     pub after_send: Vec<AfterSend>,
@@ -52,13 +55,17 @@ pub(crate) struct Outgoing {
 
 impl Outgoing {
     fn plain(bytes: Vec<u8>) -> Self {
-        Self { message: bytes.into(), interim: None, after_send: Vec::new(), continuation: None }
+        Self { message: bytes.into(), interim: None, room: None, after_send: Vec::new(), continuation: None }
+    }
+
+    pub(crate) fn keeping(self, room: Option<Room>) -> Self {
+        Self { room, ..self }
     }
 
     /// Queues the frames in their order; lease breaks held back for them go out behind them. Returns the rest of the
     /// chain, which may run now. Fails once the writer is gone.
     pub(crate) async fn send(self, queue: &ResponseQueue) -> Result<Option<Continuation>, ()> {
-        queue.send(self.message).await?;
+        queue.send_keeping(self.message, self.room).await?;
         if let Some(interim) = self.interim {
             queue.send(interim).await?;
         }
@@ -237,7 +244,7 @@ async fn answer_chain(
 ) -> Option<Outgoing> {
     let Some(mut suspended) = run_chain(server, conn, &mut chain, &mut replies).await else {
         let (message, after_send) = finish_frame(conn, replies, transform)?;
-        return Some(Outgoing { message, interim: None, after_send, continuation: None });
+        return Some(Outgoing { message, interim: None, room: None, after_send, continuation: None });
     };
     let finished = match replies.is_empty() {
         true => None,
@@ -246,8 +253,10 @@ async fn answer_chain(
     let (interim, _) = finish_frame(conn, suspended.interim.take().into_iter().collect(), transform.clone())?;
     let continuation = Some(Continuation { chain: chain.rest(), transform, suspended });
     Some(match finished {
-        Some((message, after_send)) => Outgoing { message, interim: Some(interim), after_send, continuation },
-        None => Outgoing { message: interim, interim: None, after_send: Vec::new(), continuation },
+        Some((message, after_send)) => {
+            Outgoing { message, interim: Some(interim), room: None, after_send, continuation }
+        }
+        None => Outgoing { message: interim, interim: None, room: None, after_send: Vec::new(), continuation },
     })
 }
 
@@ -302,6 +311,15 @@ impl Requests {
                     | Command::Cancel
             )
         })
+    }
+
+    /// The bytes that the requests read at most, as they say.
+    pub(crate) fn answer_bytes(&self) -> usize {
+        let of_one = |request: &chain::Request| match self.chain.frame.get(request.range.clone()) {
+            Some(bytes) => chain::answer_size(request.header.command, bytes.get(SMB2_HEADER_LEN..).unwrap_or_default()),
+            None => 0,
+        };
+        self.chain.requests.iter().map(of_one).sum()
     }
 
     /// What the requests may take of the connection's memory, in credits

@@ -134,7 +134,8 @@ impl Peer {
     /// Dispatches `frame` as the reader would: the first frame it answers with is returned, an interim response behind
     /// it is queued, and a continuation runs on the connection's task set.
     pub(crate) async fn dispatch(&self, state: &Arc<ServerState>, frame: &[u8]) -> Option<Vec<u8>> {
-        let Outgoing { message, interim, after_send, continuation } = dispatch_frame(state, &self.conn, frame).await?;
+        let Outgoing { message, interim, after_send, continuation, .. } =
+            dispatch_frame(state, &self.conn, frame).await?;
         if let Some(interim) = interim {
             self.conn.outbound.queue().expect("attached").send(interim).await.expect("queued");
         }
