@@ -9,6 +9,21 @@ for dialect in 3.1.1 3.1.1,seal 3.0,seal 2.1; do
     continue
   }
   bash /tmp/scripts/work.sh /mnt/share
+  # A second client of the same guest: its connection, and so its leases, are its own.
+  mkdir -p /mnt/other /mnt/share/stress
+  mount.cifs //$SERVER/files /mnt/other -o "port=$SMB_PORT,username=keeper,password=Pantry-Shelf-42,vers=$dialect,mfsymlinks,uid=0,gid=0,nosharesock" || {
+    echo "FAIL second mount"
+    continue
+  }
+  # A client that hangs is left alone: its mounts cannot be ended.
+  if /usr/bin/python3 /tmp/scripts/stress.py /mnt/share/stress /mnt/other/stress; then
+    echo "ok   two clients rename and replace what the other caches"
+  else
+    echo "FAIL two clients rename and replace what the other caches"
+    continue
+  fi
+  rm -rf /mnt/share/stress
+  umount /mnt/other || echo "FAIL umount of the second"
   umount /mnt/share || echo "FAIL umount"
 done
 true

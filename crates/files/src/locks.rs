@@ -10,8 +10,9 @@
 //!   locks. A wait that would close a ring of waiting owners is refused (POSIX: EDEADLK).
 //! - `locks.lost_by_silence`: a lock whose client has gone yields to the first lock of another door that it is in the way
 //!   of ([`crate::leases::Holder::loses_lock`]). While clients of a door take back what they had, other doors wait.
-//! - `locks.bounded_by_party`: a client whose door names it has at most [`LOCKS_OF_PARTY_MAX`] locks of all files, so that
-//!   others have some ([`Files::locking_for`]).
+//! - `locks.bounded_by_party`: a party that its door names ([`Files::locking_for`]) has at most [`LOCKS_OF_PARTY_MAX`] locks
+//!   of all files, and adds none to the last quarter of the table beyond [`LOCKS_RESERVED`]. So whatever some take, others
+//!   find room for a little. A door names what its clients cannot make up: their network.
 //! - `locks.doors_end_owners`: a door ends its owners. This module cannot notice that a client has
 //!   left.
 
@@ -30,8 +31,10 @@ const SHARDS: usize = 32;
 const LOCKS_MAX: usize = 1 << 16;
 /// Of all files, some 64 MiB: a client may have thousands of files open.
 const LOCKS_OF_ALL_MAX: usize = 1 << 20;
-/// Of all files by one client (`locks.bounded_by_party`).
+/// Of all files by one party (`locks.bounded_by_party`).
 const LOCKS_OF_PARTY_MAX: usize = LOCKS_OF_ALL_MAX / 4;
+/// Every party may have so many.
+const LOCKS_RESERVED: usize = LOCKS_OF_ALL_MAX / 2048;
 /// Links of a chain of waiting owners that are followed.
 const CHAIN_MAX: usize = 64;
 
@@ -131,10 +134,12 @@ impl Locks {
         count >= LOCKS_MAX || self.total.load(Relaxed) >= LOCKS_OF_ALL_MAX
     }
 
-    /// Whether one more lock of this client is too many (`locks.bounded_by_party`).
+    /// Whether one more lock of this party is too many (`locks.bounded_by_party`).
     fn is_party_full(&self, held: &Held) -> bool {
-        let count = |party| self.by_party.lock().get(&(held.owner.door, party)).copied().unwrap_or_default();
-        held.party.is_some_and(|party| count(party) >= LOCKS_OF_PARTY_MAX)
+        let Some(party) = held.party else { return false };
+        let count = self.by_party.lock().get(&(held.owner.door, party)).copied().unwrap_or_default();
+        let is_tight = self.total.load(Relaxed) >= LOCKS_OF_ALL_MAX / 4 * 3;
+        count >= LOCKS_OF_PARTY_MAX || is_tight && count >= LOCKS_RESERVED
     }
 
     /// Of the locks of `owner` with a client there were `before` and are `after`.
@@ -343,10 +348,10 @@ fn of_party(locks: &[Held], owner: Owner) -> (usize, Option<u64>) {
 
 /// POSIX locks of the door's owners; `id` tells them apart.
 impl Files {
-    /// Locks that are taken here count against a client of the door, by any number that stands for it
-    /// (`locks.bounded_by_party`). An owner is of one client.
-    pub fn locking_for(&self, client: u64) -> Files {
-        Files { locks_of: Some(client), ..self.clone() }
+    /// Locks that are taken here count against a party of the door, by any number that stands for it
+    /// (`locks.bounded_by_party`). An owner is of one party.
+    pub fn locking_for(&self, party: u64) -> Files {
+        Files { locks_of: Some(party), ..self.clone() }
     }
 
     fn posix(&self, id: u64, range: Range, exclusive: bool, pid: u32) -> Held {
@@ -736,6 +741,13 @@ mod tests {
         locks.end(other, owner(2));
         locks.lock_posix(other, of(9, 2, 7)).unwrap();
         locks.by_party.lock().insert((1, 9), 3);
+        locks.total.fetch_add(LOCKS_OF_ALL_MAX / 4 * 3, Relaxed);
+        locks.lock_posix(other, of(7, 5, 20)).unwrap();
+        locks.by_party.lock().insert((1, 7), LOCKS_RESERVED);
+        assert_eq!(locks.lock_posix(other, of(7, 5, 22)), Err(LockError::TooMany), "the rest is for those with little");
+        locks.lock_posix(other, of(6, 6, 22)).unwrap();
+        locks.total.fetch_sub(LOCKS_OF_ALL_MAX / 4 * 3, Relaxed);
+        locks.by_party.lock().extend([((1, 7), 1), ((1, 6), 1)]);
         locks.end_door(1);
         assert!(locks.by_party.lock().is_empty());
         assert_eq!(locks.total.load(Relaxed), 0);

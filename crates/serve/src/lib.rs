@@ -22,4 +22,5 @@ mod steps;
 pub mod strangers;
 mod tree;
 mod turns;
+mod unread;
 pub mod web;

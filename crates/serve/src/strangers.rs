@@ -19,6 +19,7 @@
 //! - `strangers.by_network`: an IPv6 client has a whole /64, so that counts as one address.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::task::Waker;
@@ -51,6 +52,13 @@ pub fn network(address: IpAddr) -> IpAddr {
         IpAddr::V6(six) => IpAddr::V6(Ipv6Addr::from_bits(six.to_bits() & !u128::from(u64::MAX))),
         four => four,
     }
+}
+
+/// A number that stands for a network, where addresses are no keys.
+pub fn number(network: IpAddr) -> u64 {
+    let mut hasher = std::hash::DefaultHasher::new();
+    network.hash(&mut hasher);
+    hasher.finish()
 }
 
 struct Held {

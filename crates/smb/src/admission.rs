@@ -61,9 +61,16 @@ pub trait StrangerAccount: Send + Sync {
     /// now on it is no stranger. `false`: it has to end.
     fn logs_on(&self, user: Option<&str>) -> bool;
 
+    /// Waits for room for so many bytes of a request or an answer of a client that has logged on, which is given back
+    /// when the result is dropped. Returns at once when the connection has to end.
+    fn room(&self, bytes: usize) -> Pin<Box<dyn Future<Output = Room> + Send>>;
+
     /// Returns when the connection has to end for the sake of others.
     fn evicted(&self) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 }
+
+/// Room for bytes, until it is dropped.
+pub type Room = Box<dyn Send + Sync>;
 
 /// The network that an address counts as: an IPv6 client has a whole /64.
 pub(crate) fn network(address: IpAddr) -> IpAddr {
@@ -129,6 +136,10 @@ impl StrangerAccount for One {
     fn logs_on(&self, _user: Option<&str>) -> bool {
         self.leave();
         true
+    }
+
+    fn room(&self, _bytes: usize) -> Pin<Box<dyn Future<Output = Room> + Send>> {
+        Box::pin(std::future::ready(Box::new(()) as Room))
     }
 
     fn evicted(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {

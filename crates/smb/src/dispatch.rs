@@ -10,16 +10,18 @@ use std::sync::Arc;
 use crate::proto::crypto::SessionCipher;
 use crate::proto::crypto::encrypt::is_transform;
 use crate::proto::framing::Message;
-use crate::proto::header::{Command, SMB2_FLAGS_RELATED_OPERATIONS, Smb2Header};
+use crate::proto::header::{Command, SMB2_FLAGS_RELATED_OPERATIONS, SMB2_HEADER_LEN, Smb2Header};
 use crate::proto::messages::Dialect;
 use bytes::Bytes;
 use tracing::{Instrument, debug, debug_span, warn};
 
+use crate::admission::Room;
 use crate::conn::chain;
 use crate::conn::credits::charge_covers;
 use crate::conn::limits::supports_multi_credit;
 use crate::conn::related::RelatedContext;
 use crate::conn::state::Connection;
+use crate::conn::writer::ResponseQueue;
 use crate::files::AfterSend;
 use crate::handlers;
 use crate::handlers::response::{HandlerResponse, Outcome, Pending, Refusal};
@@ -27,23 +29,48 @@ use crate::ntstatus;
 use crate::state::ServerState;
 use multi_protocol::{handle_smb1_multi_protocol, is_smb1_negotiate};
 use preauth::Preauth;
-use reply::{ERROR_RESPONSE_ROOM, Reply, ReplyCtx, ReplyForm, finish_frame, fits, lock_credits, push_reply};
+use reply::{Reply, ReplyCtx, ReplyForm, finish_frame, lock_credits, push_reply};
 use verify::{check_encryption, decrypt_frame, verify_request_signature};
 
-/// The frame answering a request frame.
+/// The frames answering a request frame.
+///
+/// `chain.interim_alone`: an interim response has a frame of its own, and the
+/// responses finished before it are sent ahead of it (MS-SMB2 3.3.4.2). Linux
+/// drops an encrypted frame whole when one of its responses is STATUS_PENDING,
+/// and then waits for the others for ever.
 pub(crate) struct Outgoing {
+    /// The finished responses, or the interim response when there are none.
     pub message: Message,
-    /// Dropped once `message` is queued, which sends the lease breaks held
+    /// The interim response of a request that went asynchronous, when `message` is sent before it.
+    pub interim: Option<Message>,
+    /// Room that the answers take until they have left.
+    room: Option<Room>,
+    /// Dropped once the frames are queued, which sends the lease breaks held
     /// back until then.
     pub after_send: Vec<AfterSend>,
     /// The rest of the chain, after a request that went asynchronous; runs
-    /// once `message`, which ends with its interim response, is queued.
+    /// once its interim response is queued.
     pub continuation: Option<Continuation>,
 }
 
 impl Outgoing {
     fn plain(bytes: Vec<u8>) -> Self {
-        Self { message: bytes.into(), after_send: Vec::new(), continuation: None }
+        Self { message: bytes.into(), interim: None, room: None, after_send: Vec::new(), continuation: None }
+    }
+
+    pub(crate) fn keeping(self, room: Option<Room>) -> Self {
+        Self { room, ..self }
+    }
+
+    /// Queues the frames in their order; lease breaks held back for them go out behind them. Returns the rest of the
+    /// chain, which may run now. Fails once the writer is gone.
+    pub(crate) async fn send(self, queue: &ResponseQueue) -> Result<Option<Continuation>, ()> {
+        queue.send_keeping(self.message, self.room).await?;
+        if let Some(interim) = self.interim {
+            queue.send(interim).await?;
+        }
+        drop(self.after_send);
+        Ok(self.continuation)
     }
 }
 
@@ -158,6 +185,8 @@ impl Next {
 struct Suspended {
     pending: Pending,
     ctx: ReplyCtx,
+    /// Its interim response, until it is sent.
+    interim: Option<Reply>,
     /// The request as it ran, related ids filled in.
     request: Bytes,
 }
@@ -173,52 +202,65 @@ pub(crate) struct Continuation {
 
 impl Continuation {
     /// Waits for the asynchronous request, then runs the rest of the chain
-    /// and sends what it answers. Another request that goes asynchronous
-    /// ends that frame with its interim response and is waited for in turn.
+    /// and sends the responses. Another request that goes asynchronous ends
+    /// that frame, is sent its interim response, and is waited for in turn.
     pub(crate) async fn run(self, server: Arc<ServerState>, conn: Arc<Connection>) {
-        let Continuation { mut chain, transform, mut suspended } = self;
-        loop {
-            let Suspended { pending, ctx, request } = suspended;
-            let async_id = pending.op.async_id;
-            let resp = pending.work.await;
-            conn.pending.finish(async_id);
-            let mut reply = ctx.build(&conn, resp, ReplyForm::Final(async_id));
-            // The first response of a frame relates to nothing before it in
-            // that frame. Signatures are computed when the frame is joined.
-            if let Some(flags) = reply.bytes.get_mut(0x10..0x14) {
-                let value = u32::from_le_bytes(flags.try_into().expect("4 bytes")) & !SMB2_FLAGS_RELATED_OPERATIONS;
-                flags.copy_from_slice(&value.to_le_bytes());
-            }
-            let mut replies = Vec::new();
-            let remaining = chain.requests.len() - chain.next;
-            push_reply(&conn, &mut replies, reply, &ctx.hdr, remaining, chain.encrypted).await;
-            let pushed = &replies.last().expect("just pushed").bytes;
-            chain.related.update(ctx.hdr.command, &request, pushed);
-            let next = run_chain(&server, &conn, &mut chain, &mut replies).await;
-            match finish_frame(&conn, replies, transform.clone()).await {
-                Some((message, after_send)) => {
-                    if conn.outbound.send(message).await.is_err() {
-                        return;
-                    }
-                    drop(after_send);
-                }
-                None => {
-                    conn.outbound.kill();
-                    return;
-                }
-            }
-            match next {
-                Some(next) => {
-                    chain = chain.rest();
-                    suspended = next;
-                }
-                None => return,
-            }
+        let mut waits = Some(self);
+        while let Some(waiting) = waits {
+            let Some(out) = waiting.finish(&server, &conn).await else {
+                return conn.outbound.kill();
+            };
+            let Some(queue) = conn.outbound.queue() else {
+                return;
+            };
+            waits = out.send(&queue).await.unwrap_or(None);
         }
+    }
+
+    /// The frames of the final response and of the requests behind it, up to the next that waits.
+    async fn finish(self, server: &Arc<ServerState>, conn: &Arc<Connection>) -> Option<Outgoing> {
+        let Continuation { mut chain, transform, suspended } = self;
+        let Suspended { pending, ctx, request, .. } = suspended;
+        let async_id = pending.op.async_id;
+        let resp = pending.work.await;
+        conn.pending.finish(async_id);
+        let reply = ctx.build(conn, resp, ReplyForm::Final(async_id)).begins_frame();
+        let mut replies = Vec::new();
+        let remaining = chain.requests.len() - chain.next;
+        push_reply(conn, &mut replies, reply, &ctx.hdr, remaining, chain.encrypted).await;
+        let pushed = &replies.last().expect("just pushed").bytes;
+        chain.related.update(ctx.hdr.command, &request, pushed);
+        answer_chain(server, conn, chain, replies, transform).await
     }
 }
 
-/// Top-level frame dispatch. Returns the frame to push into the writer
+/// Runs the rest of a chain behind `replies`, and makes its frames (`chain.interim_alone`).
+async fn answer_chain(
+    server: &Arc<ServerState>,
+    conn: &Arc<Connection>,
+    mut chain: Chain,
+    mut replies: Vec<Reply>,
+    transform: Option<(u64, Arc<SessionCipher>)>,
+) -> Option<Outgoing> {
+    let Some(mut suspended) = run_chain(server, conn, &mut chain, &mut replies).await else {
+        let (message, after_send) = finish_frame(conn, replies, transform)?;
+        return Some(Outgoing { message, interim: None, room: None, after_send, continuation: None });
+    };
+    let finished = match replies.is_empty() {
+        true => None,
+        false => Some(finish_frame(conn, replies, transform.clone())?),
+    };
+    let (interim, _) = finish_frame(conn, suspended.interim.take().into_iter().collect(), transform.clone())?;
+    let continuation = Some(Continuation { chain: chain.rest(), transform, suspended });
+    Some(match finished {
+        Some((message, after_send)) => {
+            Outgoing { message, interim: Some(interim), room: None, after_send, continuation }
+        }
+        None => Outgoing { message: interim, interim: None, room: None, after_send: Vec::new(), continuation },
+    })
+}
+
+/// Top-level frame dispatch. Returns the frames to push into the writer
 /// channel, or `None` if the request elicits no response (CANCEL).
 #[cfg(any(test, fuzzing, feature = "fuzzing"))]
 pub(crate) async fn dispatch_frame(
@@ -271,21 +313,25 @@ impl Requests {
         })
     }
 
+    /// The bytes that the requests read at most, as they say.
+    pub(crate) fn answer_bytes(&self) -> usize {
+        let of_one = |request: &chain::Request| match self.chain.frame.get(request.range.clone()) {
+            Some(bytes) => chain::answer_size(request.header.command, bytes.get(SMB2_HEADER_LEN..).unwrap_or_default()),
+            None => 0,
+        };
+        self.chain.requests.iter().map(of_one).sum()
+    }
+
     /// What the requests may take of the connection's memory, in credits
     /// of 64 KiB.
     pub(crate) fn credits(&self) -> u32 {
         self.chain.requests.iter().map(|request| u32::from(request.header.credit_charge.max(1))).sum()
     }
 
-    /// Runs the requests one after the other. Returns the frame to push
+    /// Runs the requests one after the other. Returns the frames to push
     /// into the writer channel, or `None` if nothing answers them (CANCEL).
     pub(crate) async fn run(self, server: &Arc<ServerState>, conn: &Arc<Connection>) -> Option<Outgoing> {
-        let Requests { mut chain, transform } = self;
-        let mut replies = Vec::new();
-        let suspended = run_chain(server, conn, &mut chain, &mut replies).await;
-        let (message, after_send) = finish_frame(conn, replies, transform.clone()).await?;
-        let continuation = suspended.map(|suspended| Continuation { chain: chain.rest(), transform, suspended });
-        Some(Outgoing { message, after_send, continuation })
+        answer_chain(server, conn, self.chain, Vec::new(), self.transform).await
     }
 }
 
@@ -357,8 +403,7 @@ pub(crate) async fn receive_frame(server: &Arc<ServerState>, conn: &Arc<Connecti
 }
 
 /// Runs the chain's requests from where it stopped, adding their responses
-/// to `replies`, until it ends or a request goes asynchronous; that one's
-/// interim response is the last reply then.
+/// to `replies`, until it ends or a request goes asynchronous.
 async fn run_chain(
     server: &Arc<ServerState>,
     conn: &Arc<Connection>,
@@ -378,18 +423,17 @@ async fn run_chain(
         let reply = match dispatch_one(server, conn, &next.frame, &next.received, encrypted, next.retained).await {
             None => continue,
             Some(Dispatched::Done(reply)) => reply,
-            Some(Dispatched::Pending(pending, ctx)) => match no_interim(replies, hdr, remaining) {
-                None => {
+            Some(Dispatched::Pending(pending, ctx)) => match may_wait(hdr, remaining) {
+                true => {
                     let waits = HandlerResponse::err(ntstatus::STATUS_PENDING);
-                    let interim = ctx.build(conn, waits, ReplyForm::Interim(pending.op.async_id));
-                    push_reply(conn, replies, interim, hdr, remaining, encrypted).await;
+                    let interim = ctx.build(conn, waits, ReplyForm::Interim(pending.op.async_id)).begins_frame();
                     take_cancels(server, conn, chain).await;
-                    return Some(Suspended { pending, ctx, request: next.frame });
+                    return Some(Suspended { pending, ctx, interim: Some(interim), request: next.frame });
                 }
-                Some(status) => {
+                false => {
                     conn.pending.finish(pending.op.async_id);
                     drop(pending);
-                    ctx.build(conn, HandlerResponse::err(status), ReplyForm::Sync)
+                    ctx.build(conn, HandlerResponse::err(ntstatus::STATUS_INTERNAL_ERROR), ReplyForm::Sync)
                 }
             },
         };
@@ -400,16 +444,11 @@ async fn run_chain(
     None
 }
 
-/// Why a request that goes asynchronous fails at once instead.
-fn no_interim(replies: &[Reply], hdr: &Smb2Header, remaining: usize) -> Option<u32> {
-    // A CHANGE_NOTIFY can wait indefinitely, and the requests after it would
-    // wait with it: it fails unless it is last (MS-SMB2 3.3.5.2.7). Its watch
-    // stays armed.
-    if hdr.command == Command::ChangeNotify && remaining > 0 {
-        return Some(ntstatus::STATUS_INTERNAL_ERROR);
-    }
-    // No room for an interim response.
-    (!fits(replies, ERROR_RESPONSE_ROOM, remaining)).then_some(ntstatus::STATUS_INVALID_PARAMETER)
+/// Whether a request may go asynchronous. A CHANGE_NOTIFY can wait
+/// indefinitely, and the requests after it would wait with it: it fails unless
+/// it is last (MS-SMB2 3.3.5.2.7). Its watch stays armed.
+fn may_wait(hdr: &Smb2Header, remaining: usize) -> bool {
+    hdr.command != Command::ChangeNotify || remaining == 0
 }
 
 /// Runs the CANCELs compounded after a request that just went

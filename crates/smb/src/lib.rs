@@ -52,7 +52,7 @@ mod utils;
 mod wildcard;
 
 pub use access_mask::Access;
-pub use admission::{Admission, AdmissionObserver, StrangerAccount, StrangerLedger};
+pub use admission::{Admission, AdmissionObserver, Room, StrangerAccount, StrangerLedger};
 pub use backend::{
     BackendCapabilities, DirEntry, DirPage, ExtendedAttribute, FileInfo, FileTimes, Handle, Located, OpenAction,
     OpenIntent, OpenName, OpenOptions, ShareBackend, StreamInfo, VolumeInfo, Watching,

@@ -8,6 +8,7 @@ use crate::state::ServerState;
 use crate::{Access, Admitted, Share, SmbServerBuilder};
 
 mod async_requests;
+mod chains;
 mod durable;
 mod dynamic_config;
 pub(crate) mod memfs;

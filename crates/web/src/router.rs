@@ -301,6 +301,11 @@ impl Web {
         self.0.factors.read(bytes);
     }
 
+    /// Whether a user logs in with a second factor. Where nobody knows, everybody does.
+    pub fn has_factor(&self, user: &str) -> bool {
+        self.0.factors.has(user) || self.0.factors.is_damaged()
+    }
+
     /// Ends a user's second factors, as after a password that somebody else set.
     pub async fn end_factors(&self, user: &str) -> Result<FactorsEnded, Failure> {
         let keep = async |bytes| self.0.log_in.keep_factors(bytes).await;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::host_key::HostKey;
-use super::unread::{UNREAD_BYTES_MAX, UNREAD_BYTES_MIN};
 use crate::login::Gate;
 use crate::strangers::Budget;
+use crate::unread::{UNREAD_BYTES_MAX, UNREAD_BYTES_MIN};
 
 /// The settings of a server.
 #[derive(Clone, Debug)]

@@ -22,7 +22,6 @@ use super::flow::{Bad, Flow};
 use super::ops::Session;
 use super::packet::Frames;
 use super::shared::{Admitted, LoggedIn, Shared};
-use super::unread::{Entered, Hold};
 use crate::certificate;
 use crate::door::shown;
 use crate::handshake::Pace;
@@ -30,6 +29,7 @@ use crate::login::{Unseen, Verdict};
 use crate::parties::{Party, PartyPlace};
 use crate::residents::Resident;
 use crate::strangers::Stranger;
+use crate::unread::{Entered, Hold};
 
 /// Sessions of one connection, as OpenSSH has it.
 const CHANNELS_MAX: usize = 10;
@@ -201,7 +201,8 @@ impl Conn {
         let (shared, address) = (&self.shared, self.address);
         let end = self.stranger.as_ref().map(Stranger::evicted).ok_or(ConnError::UserChanged)?;
         let open = shared.stats.connections_open.load(Relaxed);
-        let place = shared.parties.enter(Party::of(Some(name), address), open, end, || shared.residents.make_room());
+        let place =
+            shared.parties.enter(Party::of(Some(name), address), None, open, end, || shared.residents.make_room());
         place.ok_or_else(|| {
             shared.stats.connections_refused.add(1);
             shared.door.refused(address, || {
@@ -310,7 +311,7 @@ impl Handler for Conn {
             .came_in(address, Some(&user.name), || format!("SFTP: '{}' logged in from {address}{by}", user.name));
         self.shared.stats.logins.add(1);
         self.traffic.set_user(&user.name);
-        let unread = self.shared.unread.enter(&user.name, self.cut.clone());
+        let unread = self.shared.unread.enter(Party::of(Some(&user.name), address), self.cut.clone());
         self.user = Some((user, logged_in));
         let flows = Arc::clone(&self.flows);
         let is_busy = move || flows.lock().iter().filter_map(Weak::upgrade).any(|flow| !flow.is_idle());

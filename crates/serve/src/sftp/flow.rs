@@ -38,7 +38,7 @@ use tokio_util::sync::CancellationToken;
 use super::ops::Session;
 use super::order::{Order, Place};
 use super::packet::{self, Code, Garbage, HandleId, Request};
-use super::unread::{Account, Hold};
+use crate::unread::{Account, Hold};
 
 /// Requests of a session that run at a time.
 pub const RUNNING_MAX: usize = 64;

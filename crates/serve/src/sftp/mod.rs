@@ -24,7 +24,6 @@ mod ops;
 mod order;
 mod packet;
 mod shared;
-mod unread;
 mod wire;
 
 use std::borrow::Cow;

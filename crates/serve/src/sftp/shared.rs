@@ -16,7 +16,6 @@ use super::config::SftpConfig;
 use super::handles::Handles;
 use super::list::People;
 use super::packet::Request;
-use super::unread::Unread;
 use crate::door::Door;
 use crate::login::{CaKey, Users};
 use crate::parties::Parties;
@@ -25,6 +24,7 @@ use crate::share::ServedShare;
 use crate::stats::{DoorStats, door_stats};
 use crate::strangers::Strangers;
 use crate::tree::{self, ShareState};
+use crate::unread::Unread;
 
 const CONNECTION_BYTES_MAX: usize = 8 << 20;
 const CONNECTION_BYTES_MIN: usize = 64 << 10;

@@ -54,8 +54,8 @@ use larder_fs::Cred;
 use larder_people::{Door as Entry, User, Who};
 pub use larder_smb::SmbOpen;
 use larder_smb::{
-    Access, Admission, AdmissionObserver, Admitted, ConfigError, ConfigHandle, Share, StrangerAccount, StrangerLedger,
-    Visitor,
+    Access, Admission, AdmissionObserver, Admitted, ConfigError, ConfigHandle, Room, Share, StrangerAccount,
+    StrangerLedger, Visitor,
 };
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
@@ -64,6 +64,7 @@ use crate::door::{Door, shown};
 use crate::parties::{Parties, Party, PartyPlace};
 use crate::share::ServedShare;
 use crate::strangers::{Budget, Meter, Stranger, Strangers};
+use crate::unread::{DOOR_BYTES_MAX, Entered, Unread};
 use doorkeeper::{Directory, Doorkeeper};
 pub(crate) use rights::{granted, is_kept};
 use tree::{Core, Tree};
@@ -315,13 +316,14 @@ fn admitting(core: Arc<Core>, keeper: Arc<Doorkeeper>) -> larder_smb::Doorkeeper
 struct Ledger {
     strangers: Arc<Strangers>,
     parties: Arc<Parties>,
+    memory: Arc<Unread>,
     open: Arc<AtomicUsize>,
 }
 
 impl Ledger {
     fn new(budget: Arc<Budget>, connections_max: usize) -> Self {
         let (strangers, parties) = (Arc::new(Strangers::new(budget)), Arc::new(Parties::new(connections_max)));
-        Self { strangers, parties, open: Arc::default() }
+        Self { strangers, parties, memory: Arc::new(Unread::new(DOOR_BYTES_MAX)), open: Arc::default() }
     }
 }
 
@@ -337,6 +339,7 @@ impl StrangerLedger for Ledger {
             evicted: stranger.evicted(),
             standing: parking_lot::Mutex::new(Standing::Stranger { _place: stranger }),
             parties: Arc::clone(&self.parties),
+            memory: Arc::clone(&self.memory),
             open: Arc::clone(&self.open),
         }))
     }
@@ -345,7 +348,7 @@ impl StrangerLedger for Ledger {
 /// The place of a connection among strangers, then among its party's.
 enum Standing {
     Stranger { _place: Stranger },
-    Member { _place: PartyPlace },
+    Member { _place: PartyPlace, memory: Entered },
 }
 
 struct Account {
@@ -354,6 +357,7 @@ struct Account {
     evicted: CancellationToken,
     standing: parking_lot::Mutex<Standing>,
     parties: Arc<Parties>,
+    memory: Arc<Unread>,
     open: Arc<AtomicUsize>,
 }
 
@@ -364,14 +368,28 @@ impl StrangerAccount for Account {
 
     fn logs_on(&self, user: Option<&str>) -> bool {
         let party = Party::of(user, self.address);
-        let place = self.parties.enter(party, self.open.load(Relaxed), self.evicted.clone(), || false);
-        match place {
+        let open = self.open.load(Relaxed);
+        match self.parties.enter(party.clone(), None, open, self.evicted.clone(), || false) {
             None => false,
             Some(place) => {
-                *self.standing.lock() = Standing::Member { _place: place };
+                let memory = self.memory.enter(party, self.evicted.clone());
+                *self.standing.lock() = Standing::Member { _place: place, memory };
                 true
             }
         }
+    }
+
+    fn room(&self, bytes: usize) -> std::pin::Pin<Box<dyn Future<Output = Room> + Send>> {
+        let account = match &*self.standing.lock() {
+            Standing::Member { memory, .. } => Some(Arc::clone(memory.account())),
+            Standing::Stranger { .. } => None,
+        };
+        Box::pin(async move {
+            match account {
+                Some(account) => Box::new(account.room(bytes).await) as Room,
+                None => Box::new(()),
+            }
+        })
     }
 
     fn evicted(&self) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>> {

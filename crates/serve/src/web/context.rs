@@ -19,6 +19,7 @@ use super::fail::Fail;
 use super::locks::FileKey;
 use super::path::{Place, parent};
 use super::shared::Shared;
+use super::wire::Arrivals;
 use crate::tree::{Room, Spot, View};
 
 /// The body of an answer.
@@ -33,6 +34,8 @@ pub struct Context {
     pub method: Method,
     pub headers: HeaderMap,
     pub place: Place,
+    /// The connection, whose account is that of what it holds.
+    pub arrivals: Arc<Arrivals>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -20,7 +20,9 @@ use super::kinds::content_type;
 use super::path::name;
 use super::shared::Shared;
 use super::text::push_http_date;
+use super::wire::Arrivals;
 use crate::tree::Room;
+use crate::unread::Hold;
 
 /// Bytes read at a time, and how many such reads of one client are under way or wait for it.
 const READ_BYTES: u64 = 512 << 10;
@@ -34,6 +36,7 @@ struct Source {
     traffic: Arc<Traffic>,
     room: Room,
     ino: larder_fs::Ino,
+    arrivals: Arc<Arrivals>,
     /// Keeps the file, and tells the other doors.
     _open: Open,
 }
@@ -84,6 +87,7 @@ pub async fn file(context: &Context, room: Room, attr: Attr, save_as: Option<&[u
         traffic: Arc::clone(&context.traffic),
         room,
         ino: attr.id.ino,
+        arrivals: Arc::clone(&context.arrivals),
         _open: open,
     });
     match ranges {
@@ -151,28 +155,55 @@ fn multipart(response: &mut Response<Body>, source: Arc<Source>, list: &[(u64, u
 fn body(source: Arc<Source>, parts: Vec<(Bytes, u64, u64)>, tail: Bytes) -> Body {
     let ranges = stream::iter(parts).flat_map(move |(head, start, len)| {
         let source = Arc::clone(&source);
-        let reads = (0..len.div_ceil(READ_BYTES)).map(move |n| {
-            let (source, at) = (Arc::clone(&source), n * READ_BYTES);
+        let rooms = Arc::clone(&source);
+        // A later read takes its room after an earlier one: none waits for what is sent behind it.
+        let parts = stream::iter(0..len.div_ceil(READ_BYTES)).then(move |n| {
+            let (source, at) = (Arc::clone(&rooms), n * READ_BYTES);
+            let bytes = (len - at).min(READ_BYTES) as usize;
+            async move { (at, bytes, source.room_for(bytes).await) }
+        });
+        let reads = parts.map(move |(at, bytes, room)| {
+            let source = Arc::clone(&source);
             async move {
-                let read = source.read(start + at, (len - at).min(READ_BYTES) as usize);
+                let read = source.read(start + at, bytes, &room);
                 traffic::part_of(Arc::clone(&source.traffic), read).await
             }
         });
         let text = stream::iter((!head.is_empty()).then_some(Ok(head)));
-        text.chain(
-            stream::iter(reads)
-                .buffered(READS_MAX)
-                .map_ok(|chunks| stream::iter(chunks.into_iter().map(Ok)))
-                .try_flatten(),
-        )
+        text.chain(reads.buffered(READS_MAX).map_ok(|chunks| stream::iter(chunks.into_iter().map(Ok))).try_flatten())
     });
     let all = ranges.chain(stream::iter((!tail.is_empty()).then_some(Ok::<_, io::Error>(tail))));
     BodyExt::boxed_unsync(StreamBody::new(all.map_ok(Frame::data)))
 }
 
+/// A chunk that counts until the client has taken it (`unread.until_it_left`).
+fn counted(chunk: Bytes, room: &Option<Arc<Hold>>) -> Bytes {
+    struct Counted {
+        chunk: Bytes,
+        _room: Arc<Hold>,
+    }
+    impl AsRef<[u8]> for Counted {
+        fn as_ref(&self) -> &[u8] {
+            &self.chunk
+        }
+    }
+    match room {
+        Some(room) => Bytes::from_owner(Counted { chunk, _room: Arc::clone(room) }),
+        None => chunk,
+    }
+}
+
 impl Source {
+    /// `unread.large_parties_wait`
+    async fn room_for(&self, bytes: usize) -> Option<Arc<Hold>> {
+        match self.arrivals.memory() {
+            Some(memory) => Some(Arc::new(memory.room(bytes).await)),
+            None => None,
+        }
+    }
+
     /// Exactly `len` bytes: an answer that says its length and ends early is cut off, so that the client knows.
-    async fn read(&self, offset: u64, len: usize) -> io::Result<Vec<Bytes>> {
+    async fn read(&self, offset: u64, len: usize, room: &Option<Arc<Hold>>) -> io::Result<Vec<Bytes>> {
         let (mut chunks, mut done) = (Vec::new(), 0);
         while done < len {
             let read = self.room.files().read(self.ino, offset + done as u64, len - done).await;
@@ -184,7 +215,7 @@ impl Source {
             chunks.extend(read.chunks);
         }
         self.shared.stats.read(len);
-        Ok(chunks)
+        Ok(chunks.into_iter().map(|chunk| counted(chunk, room)).collect())
     }
 }
 

@@ -65,6 +65,9 @@ pub trait Guest: Send + Sync + 'static {
     /// The user that a session of the guest's lets in here.
     fn user(&self, headers: &HeaderMap) -> Option<GuestUser>;
 
+    /// Whether this user logs in at the guest's with more than a password: then no other form lets it in by that alone.
+    fn has_factor(&self, user: &str) -> bool;
+
     /// The path that a browser without a session is sent to, to come back to `path` afterwards.
     fn log_in_path(&self, path: &str) -> String;
 

@@ -78,8 +78,8 @@ use wire::{Arrivals, IDLE_TLS_BYTES, Timed, Watched};
 const HEAD_TIME: Duration = Duration::from_secs(60);
 const HEADERS_MAX: usize = 100;
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
-/// What is read ahead of a connection.
-const READ_BYTES_MAX: usize = 512 << 10;
+/// What is read ahead of a connection. It stays with a connection that says nothing, so it counts against no budget.
+const READ_BYTES_MAX: usize = 64 << 10;
 
 /// A server that is not yet serving.
 pub struct WebServer {

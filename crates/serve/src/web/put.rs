@@ -17,7 +17,7 @@ use super::conditions::{etag, text};
 use super::context::{Answer, Context, status};
 use super::fail::Fail;
 use super::locks::is_locked_elsewhere;
-use super::upload::Upload;
+use super::upload::{PAUSE, Upload};
 use crate::tree::{Entry, LOOKS_MAX, Room, ShareState, Spot};
 
 /// A client that sends nothing for so long is given up.
@@ -104,7 +104,8 @@ impl Arriving {
                 return Err(Fail::locked_elsewhere());
             }
         }
-        let upload = Upload::begin(&room, dir, old.as_ref()).await?;
+        let mut upload = Upload::begin(&room, dir, old.as_ref()).await?;
+        upload.comes_by(context.arrivals.memory());
         let is_conditional = context.headers.contains_key(header::IF_MATCH)
             || context.headers.contains_key(header::IF_NONE_MATCH)
             || context.headers.contains_key(header::IF_UNMODIFIED_SINCE);
@@ -159,6 +160,10 @@ async fn receive(context: &Context, body: &mut Incoming, upload: &mut Upload) ->
             frame = traffic::waiting(Wait::Client, tokio::time::timeout(SILENCE_MAX, body.frame())) => frame.map_err(|_| SILENT)?,
             done = upload.progress() => {
                 done?;
+                continue;
+            }
+            () = tokio::time::sleep(PAUSE), if upload.has_gathered() => {
+                upload.pauses().await?;
                 continue;
             }
         };

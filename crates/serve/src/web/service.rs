@@ -54,11 +54,15 @@ pub struct Peer {
 
 impl Peer {
     /// The client has shown a right: as a user, or as somebody with a link.
-    fn admit(&self, user: Option<&str>) -> Result<(), Fail> {
+    fn admit(&self, who: Admitted<'_>) -> Result<(), Fail> {
         const TOO_MANY: &str = "you have too many connections: close some and try again";
         let (shared, address) = (&self.shared, self.address);
         let open = shared.stats.connections_open.load(Relaxed);
-        if self.arrivals.admit(&shared.parties, open, || Party::of(user, address)) {
+        let (user, link) = match who {
+            Admitted::User(user) => (Some(user), None),
+            Admitted::Visitor(link) => (None, Some(link)),
+        };
+        if self.arrivals.admit((&shared.parties, &shared.memory), open, || Party::of(user, address), link) {
             return Ok(());
         }
         shared.stats.connections_refused.add(1);
@@ -68,6 +72,13 @@ impl Peer {
         });
         Err(Fail::new(StatusCode::SERVICE_UNAVAILABLE, TOO_MANY))
     }
+}
+
+/// By which right a connection is admitted.
+enum Admitted<'a> {
+    User(&'a str),
+    /// By a link, which this tells from others.
+    Visitor(Arc<str>),
 }
 
 pub async fn answer(mut peer: Peer, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
@@ -160,13 +171,14 @@ async fn respond(peer: Peer, parts: hyper::http::request::Parts, body: &mut Inco
         let stranger = browser::Stranger {
             shared: &peer.shared,
             traffic: Arc::clone(&peer.traffic),
+            arrivals: Arc::clone(&peer.arrivals),
             address: peer.address,
             tls: peer.tls,
             body,
         };
-        let (answer, is_known) = browser::public(stranger, parts).await;
-        if is_known {
-            peer.admit(None)?;
+        let (answer, link) = browser::public(stranger, parts).await;
+        if let Some(link) = link {
+            peer.admit(Admitted::Visitor(link))?;
         }
         return answer;
     }
@@ -174,7 +186,7 @@ async fn respond(peer: Peer, parts: hyper::http::request::Parts, body: &mut Inco
         Ok(found) => found,
         Err(response) => return Ok(*response),
     };
-    peer.admit(Some(&user.name))?;
+    peer.admit(Admitted::User(&user.name))?;
     let method = parts.method;
     if method == Method::OPTIONS {
         let mut response = status(StatusCode::OK);
@@ -188,8 +200,17 @@ async fn respond(peer: Peer, parts: hyper::http::request::Parts, body: &mut Inco
     let query = parts.uri.query().unwrap_or_default().to_owned();
     let view = peer.shared.view(&user, peer.address);
     peer.traffic.set_user(&user.name);
-    let context =
-        Context { shared: peer.shared, traffic: peer.traffic, user, view, method, headers: parts.headers, place };
+    let arrivals = Arc::clone(&peer.arrivals);
+    let context = Context {
+        shared: peer.shared,
+        traffic: peer.traffic,
+        user,
+        view,
+        method,
+        headers: parts.headers,
+        place,
+        arrivals,
+    };
     // A form carries its token in its body, and is looked at there.
     if !matches!(context.method.as_str(), "GET" | "HEAD" | "PROPFIND" | "POST") {
         browser::check_token(session.as_ref(), &context.headers, None)?;
@@ -255,8 +276,8 @@ async fn by_guest(guest: &dyn Guest, peer: &Peer, parts: hyper::http::request::P
     }
     let user = guest.knows(&parts);
     let is_known = user.is_some();
-    if is_known {
-        peer.admit(user.as_deref())?;
+    if let Some(user) = &user {
+        peer.admit(Admitted::User(user))?;
     }
     let bytes = read_short(body, if is_known { FORM_BYTES_MAX } else { PUBLIC_FORM_BYTES_MAX }).await?;
     Ok(guest.answer(parts, Bytes::from(bytes), peer.address).await)

@@ -26,6 +26,7 @@ use crate::stats::{DoorStats, door_stats};
 use crate::strangers::Strangers;
 use crate::tree::{self, ShareState, View};
 use crate::turns::{Turns, WAITING_OF_NETWORK_MAX};
+use crate::unread::{DOOR_BYTES_MAX, Unread};
 
 const EXPIRE_EVERY: Duration = Duration::from_secs(20);
 
@@ -74,6 +75,8 @@ pub struct Shared {
     pub door: Door,
     pub strangers: Arc<Strangers>,
     pub parties: Arc<Parties>,
+    /// Of those who have logged in, or came by a link.
+    pub memory: Arc<Unread>,
     /// At long bodies of XML.
     pub parsing: Arc<Turns>,
     pub remembered: Remembered,
@@ -97,6 +100,7 @@ impl Shared {
             links: Links::load(config.links.clone()),
             strangers: Arc::new(Strangers::new(Arc::clone(&config.strangers))),
             parties: Arc::new(Parties::new(config.connections_max)),
+            memory: Arc::new(Unread::new(DOOR_BYTES_MAX)),
             parsing: Arc::new(Turns::new(super::xml::AT_ONCE, WAITING_OF_NETWORK_MAX)),
             config,
             stats: stats(),

@@ -7,10 +7,15 @@
 //! - `upload.replaced_keeps_its_rules`: what replaces a file has its owner, group, mode without setuid and
 //!   setgid, access control list and extended attributes. Other names of the old file keep the old
 //!   content. Whoever may write a file may replace it, as writing into it would.
+//! - `upload.gathers_while_there_is_room`: bytes are gathered for long writes while the connection's account has room for
+//!   them (`unread.large_parties_wait`), and while more of them come. Otherwise they are written as they come, and nothing
+//!   is read before they are.
 //! - `upload.charged_from_the_first_byte`: the inode without a name is its later owner's, so the quotas that hold for the
 //!   file hold for what arrives.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use larder_base::traffic;
@@ -25,11 +30,16 @@ use tokio::task::JoinSet;
 use super::fail::Fail;
 use super::locks::{FileKey, Held, Locks, is_locked_elsewhere};
 use crate::tree::Room;
+use crate::unread::{Account, Hold};
 
 /// What new files and folders are not given, as at other doors.
 pub const UMASK: u32 = 0o022;
 /// Bytes gathered for one write to the volume.
 const WRITE_BYTES: usize = 1 << 20;
+/// A piece below this is joined with the one before it.
+const SMALL_BYTES: usize = 4 << 10;
+/// A client that sends nothing for so long does not keep what is gathered in memory.
+pub const PAUSE: Duration = Duration::from_secs(1);
 /// Writes under way while more data arrives.
 const WRITES_MAX: usize = 3;
 /// How often a name may come and go while it is given.
@@ -44,6 +54,9 @@ pub struct Upload {
     at: u64,
     gathered: VecDeque<Bytes>,
     gathered_bytes: usize,
+    /// Room for the bytes that are gathered.
+    rooms: Vec<Hold>,
+    memory: Option<Arc<Account>>,
     writing: JoinSet<Result<(), FsError>>,
     /// Its properties are those of the source.
     is_copy: bool,
@@ -86,6 +99,8 @@ impl Upload {
             at: 0,
             gathered: VecDeque::new(),
             gathered_bytes: 0,
+            rooms: Vec::new(),
+            memory: None,
             writing: JoinSet::new(),
             is_copy,
         }
@@ -95,12 +110,48 @@ impl Upload {
         self.attr.id.ino
     }
 
-    /// Takes the next bytes. Waits while as much as may be is under way.
+    /// What arrives from now on counts against this connection.
+    pub fn comes_by(&mut self, memory: Option<Arc<Account>>) {
+        self.memory = memory;
+    }
+
+    /// Takes the next bytes. Waits while as much as may be is under way (`upload.gathers_while_there_is_room`).
     pub async fn push(&mut self, data: Bytes) -> Result<(), Fail> {
+        let room = self.memory.as_ref().map(|memory| memory.try_room(data.len()));
         self.gathered_bytes += data.len();
-        self.gathered.push_back(data);
+        match self.gathered.back_mut() {
+            // Pieces of a few bytes would each take more than they hold.
+            Some(last) if data.len() < SMALL_BYTES && last.len() < SMALL_BYTES => {
+                *last = [&last[..], &data[..]].concat().into();
+            }
+            _ => self.gathered.push_back(data),
+        }
+        let has_room = !matches!(room, Some(None));
+        self.rooms.extend(room.flatten());
         if self.gathered_bytes >= WRITE_BYTES {
             self.send().await?;
+        }
+        if !has_room {
+            self.write_all().await?;
+        }
+        Ok(())
+    }
+
+    /// Nothing more came for a moment: what is gathered need not wait.
+    pub async fn pauses(&mut self) -> Result<(), Fail> {
+        self.write_all().await
+    }
+
+    pub fn has_gathered(&self) -> bool {
+        self.gathered_bytes > 0
+    }
+
+    async fn write_all(&mut self) -> Result<(), Fail> {
+        if self.gathered_bytes > 0 {
+            self.send().await?;
+        }
+        while !self.writing.is_empty() {
+            self.one_written().await?;
         }
         Ok(())
     }
@@ -114,9 +165,13 @@ impl Upload {
         self.at = end.ok_or(FsError::FileTooLarge)?;
         self.gathered_bytes = 0;
         let data: Vec<Bytes> = self.gathered.drain(..).collect();
+        let rooms = std::mem::take(&mut self.rooms);
         // The right to write was asked for when the file was opened.
         let cred = Cred { checked: true, ..self.room.cred.clone() };
-        let write = async move { files.write(&cred, ino, at, data, Stability::Unstable).await.map(drop) };
+        let write = async move {
+            let _rooms = rooms;
+            files.write(&cred, ino, at, data, Stability::Unstable).await.map(drop)
+        };
         // A task of its own, of the same request.
         match traffic::current() {
             Some(traffic) => self.writing.spawn(traffic::within(traffic, write)),
@@ -146,12 +201,7 @@ impl Upload {
 
     /// All data is durable; the file still has no name.
     pub async fn settle(&mut self) -> Result<(), Fail> {
-        if self.gathered_bytes > 0 {
-            self.send().await?;
-        }
-        while !self.writing.is_empty() {
-            self.one_written().await?;
-        }
+        self.write_all().await?;
         self.room.files().commit(self.ino()).await?;
         Ok(())
     }

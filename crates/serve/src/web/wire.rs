@@ -21,8 +21,9 @@ use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 use tokio_util::sync::CancellationToken;
 
-use crate::parties::{Parties, Party, PartyPlace};
+use crate::parties::{LastBytes, Parties, Party, PartyPlace, Visitor};
 use crate::strangers::{Meter, Stranger};
+use crate::unread::{Account, Entered, Unread};
 
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// Less than the least buffer of HTTP, which grows with reads that fill it.
@@ -43,12 +44,13 @@ pub struct Arrivals {
     idle_bytes: usize,
     meter: Meter,
     standing: Mutex<Standing>,
+    last: Arc<LastBytes>,
 }
 
 /// The place of a connection among strangers, then among its party's.
 enum Standing {
     Stranger(Stranger),
-    Member { _place: PartyPlace },
+    Member { _place: PartyPlace, memory: Entered },
 }
 
 impl Arrivals {
@@ -61,24 +63,42 @@ impl Arrivals {
             idle_bytes,
             meter: stranger.meter(),
             standing: Mutex::new(Standing::Stranger(stranger)),
+            last: Arc::default(),
         }
     }
 
-    /// Somebody has logged in, at a door with `open` connections. `false`: the party has too many of them
-    /// (`parties.fair_part`).
+    /// Somebody has logged in, or come by a link, at a door with `open` connections. `false`: the party has too many of
+    /// them (`parties.fair_part`).
     #[must_use]
-    pub fn admit(&self, parties: &Arc<Parties>, open: usize, party: impl FnOnce() -> Party) -> bool {
+    pub fn admit(
+        &self,
+        (parties, memory): (&Arc<Parties>, &Arc<Unread>),
+        open: usize,
+        party: impl FnOnce() -> Party,
+        link: Option<Arc<str>>,
+    ) -> bool {
         if self.is_known.load(Relaxed) {
             return true;
         }
         let mut standing = self.standing.lock();
         if let Standing::Stranger(stranger) = &*standing {
-            let Some(place) = parties.enter(party(), open, stranger.evicted(), || false) else { return false };
-            *standing = Standing::Member { _place: place };
+            let (party, end) = (party(), stranger.evicted());
+            let visitor = link.map(|link| Visitor { link, last: Arc::clone(&self.last) });
+            let entered = parties.enter(party.clone(), visitor, open, end.clone(), || false);
+            let Some(place) = entered else { return false };
+            *standing = Standing::Member { _place: place, memory: memory.enter(party, end) };
             self.is_known.store(true, Relaxed);
             self.known.cancel();
         }
         true
+    }
+
+    /// The account of what the connection holds (`unread.one_budget`); a stranger has none.
+    pub fn memory(&self) -> Option<Arc<Account>> {
+        match &*self.standing.lock() {
+            Standing::Member { memory, .. } => Some(Arc::clone(memory.account())),
+            Standing::Stranger(_) => None,
+        }
     }
 
     pub fn is_known(&self) -> bool {
@@ -177,6 +197,7 @@ impl<S> Timed<S> {
     fn waited<T>(&mut self, cx: &mut Context<'_>, done: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if done.is_ready() {
             self.patience = None;
+            self.arrivals.last.now();
             return done;
         }
         let patience = self.patience.get_or_insert_with(|| Box::pin(sleep(SILENCE_MAX)));
@@ -188,7 +209,9 @@ impl<S> Timed<S> {
 impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.arrivals.is_known.load(Relaxed) {
-            return Pin::new(&mut self.inner).poll_read(cx, buf);
+            let read = ready!(Pin::new(&mut self.inner).poll_read(cx, buf));
+            self.arrivals.last.now();
+            return Poll::Ready(read);
         }
         // `wire.strangers_are_metered`.
         let mut few = [0; STRANGER_READ_BYTES];

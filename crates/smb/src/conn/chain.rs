@@ -113,6 +113,24 @@ pub fn payload_size(command: Command, body: &[u8]) -> u64 {
     }
 }
 
+/// Bytes a request may get back in its variable part, as it says itself.
+pub fn answer_size(command: Command, body: &[u8]) -> usize {
+    /// Above every negotiated size: a request for more fails.
+    const ANSWER_MAX: u64 = 8 << 20;
+    let u32_at = |offset: usize| {
+        body.get(offset..offset + 4).map_or(0, |b| u64::from(u32::from_le_bytes([b[0], b[1], b[2], b[3]])))
+    };
+    let bytes = match command {
+        // MaxInputResponse + MaxOutputResponse.
+        Command::Ioctl => u32_at(32) + u32_at(44),
+        // OutputBufferLength.
+        Command::QueryInfo => u32_at(4),
+        Command::Read | Command::QueryDirectory => payload_size(command, body),
+        _ => 0,
+    };
+    bytes.min(ANSWER_MAX) as usize
+}
+
 /// The StructureSize values a request body of `command` may carry
 /// (MS-SMB2 2.2). OPLOCK_BREAK acknowledges an oplock (24) or a lease (36).
 fn structure_sizes(command: Command) -> &'static [u16] {

@@ -8,7 +8,6 @@ use tokio::sync::Notify;
 
 use crate::conn::writer::{NoticeError, ResponseQueue};
 use crate::proto::crypto::SessionCipher;
-use crate::proto::framing::Message;
 
 /// Unsolicited-message handle of one connection. File state refers to it
 /// only weakly, and [`Outbound::close`] drops its queue, so neither keeps
@@ -41,14 +40,9 @@ impl Outbound {
         }
     }
 
-    /// Queues a response to a request completed after its interim
-    /// response, waiting while the queue is full.
-    pub(crate) async fn send(&self, message: Message) -> Result<(), ()> {
-        let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        match queue {
-            Some(queue) => queue.send(message).await,
-            None => Err(()),
-        }
+    /// The queue of responses, until the connection ends. A task holds it only while it sends.
+    pub(crate) fn queue(&self) -> Option<ResponseQueue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The client has sent Apple's create context.

@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
+use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use larder_base::traffic::{self, Live, Traffic};
@@ -15,15 +16,15 @@ use crate::proto::framing::{FRAME_HEADER_LEN, decode_frame_header};
 use tokio::io::{AsyncReadExt, ReadHalf};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
+use tokio::time::error::Elapsed;
 use tokio::time::{Instant, Sleep};
 use tracing::{debug, info, warn};
 
-use crate::admission::{Admission, StrangerAccount};
+use crate::admission::{Admission, Room, StrangerAccount};
 use crate::conn::limits::max_request_frame;
 use crate::conn::state::Connection;
 use crate::conn::writer::ResponseQueue;
-use crate::dispatch::{Continuation, Outgoing, Received, Requests, receive_frame};
-use crate::files::AfterSend;
+use crate::dispatch::{Outgoing, Received, Requests, receive_frame};
 use crate::state::ServerState;
 
 /// Bytes read ahead of the frame they belong to: several small requests
@@ -68,10 +69,17 @@ impl FrameReader {
     /// Reads the frame that has begun to arrive and returns its payload
     /// (without the 4-byte length prefix). A frame longer than the
     /// connection accepts fails before its payload is read. The payload of
-    /// a large one is read to where it stays; before a client has logged on
-    /// (`stranger`) its buffer grows with the bytes that arrive, and its
+    /// a large one is read to where it stays, once there is room for it
+    /// (`reader.room_before_bytes`); before a client has logged on
+    /// (`is_stranger`) its buffer grows with the bytes that arrive, and its
     /// account is told.
-    async fn frame(&mut self, conn: &Connection, stranger: Option<&dyn StrangerAccount>) -> io::Result<Bytes> {
+    async fn frame(
+        &mut self,
+        conn: &Connection,
+        account: &dyn StrangerAccount,
+        is_stranger: bool,
+    ) -> io::Result<Bytes> {
+        let stranger = is_stranger.then_some(account);
         let prefix = loop {
             if let Some(prefix) = self.ahead.first_chunk::<FRAME_HEADER_LEN>() {
                 break *prefix;
@@ -92,6 +100,10 @@ impl FrameReader {
         }
         self.ahead.advance(FRAME_HEADER_LEN);
         self.ahead_max = if stranger.is_none() && len <= READ_AHEAD { READ_AHEAD_OF_SMALL } else { READ_AHEAD };
+        let room = match stranger {
+            None if len >= COUNTED_BYTES => Some(account.room(len).await),
+            _ => None,
+        };
         let initial = if stranger.is_none() { len } else { len.min(INITIAL_FRAME_BUFFER) };
         let here = len.min(self.ahead.len());
         let mut payload = BytesMut::with_capacity(initial);
@@ -109,9 +121,27 @@ impl FrameReader {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
         }
-        Ok(payload.freeze())
+        Ok(match room {
+            Some(room) => Bytes::from_owner(Counted { payload, _room: room }),
+            None => payload.freeze(),
+        })
     }
 }
+
+/// A frame that counts as long as anything of it is kept (`reader.room_before_bytes`).
+struct Counted {
+    payload: BytesMut,
+    _room: Room,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.payload
+    }
+}
+
+/// Requests and answers from this size on take room. Of smaller ones a connection has few at a time.
+const COUNTED_BYTES: usize = 4 * 1024;
 
 /// Initial payload buffer before a client has logged on; larger frames
 /// grow it as their bytes arrive.
@@ -128,19 +158,17 @@ fn has_open_files(conn: &Connection) -> bool {
     conn.sessions.values().iter().any(|session| session.trees.values().iter().any(|tree| tree.has_files()))
 }
 
-/// What follows once a response is queued. Lease breaks held back for it
-/// go out behind it, and so does the rest of a chain whose interim
-/// response it was.
-fn sent(
-    after_send: Vec<AfterSend>,
-    continuation: Option<Continuation>,
+/// Queues the frames that answer a request frame; the rest of a chain that waits follows them.
+async fn send(
+    out: Outgoing,
+    queue: &ResponseQueue,
     server: &Arc<ServerState>,
     conn: &Arc<Connection>,
-) {
-    drop(after_send);
-    if let Some(continuation) = continuation {
+) -> Result<(), ()> {
+    if let Some(continuation) = out.send(queue).await? {
         conn.pending.spawn(continuation.run(Arc::clone(server), Arc::clone(conn)));
     }
+    Ok(())
 }
 
 /// Credits' worth of requests (64 KiB each) that may run beside the
@@ -151,14 +179,30 @@ const OVERLAP_CREDITS: u32 = 128;
 /// run in place until it first has to wait, so one that never waits is
 /// answered in order and at no extra cost; one that does wait, for the
 /// backend, goes on as a task while the reader takes the next frame.
+///
+/// `reader.room_before_bytes`: memory for a frame, and for the data that its
+/// requests read, is asked for before it is used, and given back when it is
+/// free: for an answer when it has left. A client has as many connections as
+/// it likes, so a bound for each is none for all.
 struct Overlap {
     credits: Arc<Semaphore>,
     traffic: Arc<Traffic>,
+    account: Arc<dyn StrangerAccount>,
 }
 
 impl Overlap {
-    fn new(traffic: Arc<Traffic>) -> Self {
-        Self { credits: Arc::new(Semaphore::new(OVERLAP_CREDITS as usize)), traffic }
+    fn new(traffic: Arc<Traffic>, account: Arc<dyn StrangerAccount>) -> Self {
+        Self { credits: Arc::new(Semaphore::new(OVERLAP_CREDITS as usize)), traffic, account }
+    }
+
+    /// Room for what the requests read; fails where there is none in `patience`. They may hold room themselves that
+    /// others of the client wait for.
+    async fn room(&self, requests: &Requests, patience: Duration) -> Result<Option<Room>, Elapsed> {
+        let bytes = requests.answer_bytes();
+        match bytes < COUNTED_BYTES {
+            true => Ok(None),
+            false => tokio::time::timeout(patience, self.account.room(bytes)).await.map(Some),
+        }
     }
 
     /// Runs `requests`, waiting for room first, or until no other request
@@ -168,8 +212,14 @@ impl Overlap {
         let alone = !requests.may_overlap();
         let wanted = if alone { OVERLAP_CREDITS } else { requests.credits().min(OVERLAP_CREDITS) };
         let permit = Arc::clone(&self.credits).acquire_many_owned(wanted).await;
+        let Ok(room) = self.room(&requests, server.config.limits.io_timeout).await else {
+            warn!("no room for an answer in time: the client's connections hold too much; closing connection");
+            conn.request_disconnect();
+            return None;
+        };
         if alone {
-            return traffic::of(Arc::clone(&self.traffic), requests.run(server, conn)).await;
+            let response = traffic::of(Arc::clone(&self.traffic), requests.run(server, conn)).await;
+            return response.map(|response| response.keeping(room));
         }
         let (server, conn) = (Arc::clone(server), Arc::clone(conn));
         let mut work = Box::pin({
@@ -178,19 +228,18 @@ impl Overlap {
         });
         let polled = poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx))).await;
         if let Poll::Ready(response) = polled {
-            return response;
+            return response.map(|response| response.keeping(room));
         }
         conn.pending.spawn({
             let conn = Arc::clone(&conn);
             async move {
                 let _permit = permit;
-                let response = work.await;
+                let response = work.await.map(|response| response.keeping(room));
                 if conn.disconnect_requested() {
                     conn.outbound.kill();
-                } else if let Some(out) = response
-                    && conn.outbound.send(out.message).await.is_ok()
-                {
-                    sent(out.after_send, out.continuation, &server, &conn);
+                } else if let (Some(out), Some(queue)) = (response, conn.outbound.queue()) {
+                    // A writer that is gone ends the reader as well.
+                    let _ = send(out, &queue, &server, &conn).await;
                 }
             }
         });
@@ -250,8 +299,9 @@ struct Frames<'a> {
     server: &'a ServerState,
     conn: &'a Connection,
     tx: &'a ResponseQueue,
+    account: Arc<dyn StrangerAccount>,
     /// Until a session exists.
-    stranger: Option<Arc<dyn StrangerAccount>>,
+    is_stranger: bool,
     evicted: Pin<Box<dyn Future<Output = ()> + Send>>,
     /// Until a session exists this is the handshake deadline; after that it
     /// is the idle deadline, which counts from the last frame.
@@ -263,11 +313,11 @@ impl<'a> Frames<'a> {
     fn new(
         reader: FrameReader,
         (server, conn, tx): (&'a ServerState, &'a Connection, &'a ResponseQueue),
-        stranger: Arc<dyn StrangerAccount>,
+        account: Arc<dyn StrangerAccount>,
     ) -> Self {
         let deadline = Instant::now() + server.config.limits.handshake_timeout;
-        let (evicted, alarm) = (stranger.evicted(), Box::pin(tokio::time::sleep_until(deadline)));
-        Self { reader, server, conn, tx, stranger: Some(stranger), evicted, deadline, alarm }
+        let (evicted, alarm) = (account.evicted(), Box::pin(tokio::time::sleep_until(deadline)));
+        Self { reader, server, conn, tx, account, is_stranger: true, evicted, deadline, alarm }
     }
 
     fn stops(&self) -> bool {
@@ -282,11 +332,11 @@ impl<'a> Frames<'a> {
         while !self.reader.has_begun() {
             self.fill().await?;
         }
-        let frame = self.reader.frame(self.conn, self.stranger.as_deref());
+        let frame = self.reader.frame(self.conn, &*self.account, self.is_stranger);
         // The first frames together have no longer than the handshake.
-        let until = match self.stranger {
-            Some(_) => self.deadline,
-            None => Instant::now() + self.server.config.limits.io_timeout,
+        let until = match self.is_stranger {
+            true => self.deadline,
+            false => Instant::now() + self.server.config.limits.io_timeout,
         };
         tokio::select! {
             frame = tokio::time::timeout_at(until, frame) => match frame {
@@ -326,7 +376,7 @@ impl<'a> Frames<'a> {
     /// deadline.
     fn rung(&mut self) -> Result<(), End> {
         if Instant::now() >= self.deadline {
-            if self.stranger.is_some() {
+            if self.is_stranger {
                 return Err(End::NoSessionInTime);
             }
             if !has_open_files(self.conn) {
@@ -340,14 +390,13 @@ impl<'a> Frames<'a> {
 
     /// A frame was answered; it may have made the first session.
     fn answered(&mut self) -> Result<(), End> {
-        let was_stranger = self.stranger.is_some();
-        if was_stranger && self.conn.sessions.is_empty() {
+        if self.is_stranger && self.conn.sessions.is_empty() {
             return Ok(());
         }
         self.deadline = Instant::now() + self.server.config.limits.idle_timeout;
-        if let Some(stranger) = self.stranger.take() {
+        if std::mem::replace(&mut self.is_stranger, false) {
             let sessions = self.conn.sessions.values();
-            if !stranger.logs_on(sessions.iter().find_map(|session| session.identity.user())) {
+            if !self.account.logs_on(sessions.iter().find_map(|session| session.identity.user())) {
                 if let Some(peer) = self.conn.peer_addr {
                     self.server.observe(peer.ip(), Admission::TooManyConnections);
                 }
@@ -367,14 +416,14 @@ pub async fn reader_task(
     (live, socket): (Live, ReadHalf<TcpStream>),
     server: Arc<ServerState>,
     conn: Arc<Connection>,
-    stranger: Arc<dyn StrangerAccount>,
+    account: Arc<dyn StrangerAccount>,
     tx: ResponseQueue,
 ) {
-    if !stranger.holds(IDLE_BYTES) {
+    if !account.holds(IDLE_BYTES) {
         return End::MadeRoom.tell();
     }
-    let mut frames = Frames::new(FrameReader::new(live, socket), (&server, &conn, &tx), stranger);
-    let overlap = Overlap::new(Arc::clone(frames.reader.live.traffic()));
+    let mut frames = Frames::new(FrameReader::new(live, socket), (&server, &conn, &tx), Arc::clone(&account));
+    let overlap = Overlap::new(Arc::clone(frames.reader.live.traffic()), account);
     loop {
         let done = match frames.next().await {
             Ok(frame) => answer(frame, &overlap, (&server, &conn), &tx).await,
@@ -401,9 +450,94 @@ async fn answer(
     if conn.disconnect_requested() {
         return Err(End::Refused);
     }
-    if let Some(out) = response {
-        tx.send(out.message).await.map_err(|_| End::WriterClosed)?;
-        sent(out.after_send, out.continuation, server, conn);
+    match response {
+        Some(out) => send(out, tx, server, conn).await.map_err(|()| End::WriterClosed),
+        None => Ok(()),
     }
-    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use larder_base::traffic::Protocol;
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::proto::crypto::SigningAlgo;
+    use crate::proto::framing::frame_header;
+    use crate::proto::messages::Dialect;
+
+    /// Gives room by permits, and knows how much of it is held.
+    struct Ledger {
+        permits: Arc<Semaphore>,
+        held: Arc<AtomicUsize>,
+    }
+
+    struct Held(Arc<AtomicUsize>, usize);
+
+    impl Drop for Held {
+        fn drop(&mut self) {
+            self.0.fetch_sub(self.1, Ordering::AcqRel);
+        }
+    }
+
+    impl StrangerAccount for Ledger {
+        fn holds(&self, _bytes: usize) -> bool {
+            true
+        }
+
+        fn logs_on(&self, _user: Option<&str>) -> bool {
+            true
+        }
+
+        fn room(&self, bytes: usize) -> Pin<Box<dyn Future<Output = Room> + Send>> {
+            let (permits, held) = (Arc::clone(&self.permits), Arc::clone(&self.held));
+            Box::pin(async move {
+                permits.acquire().await.expect("open").forget();
+                held.fetch_add(bytes, Ordering::AcqRel);
+                Box::new(Held(held, bytes)) as Room
+            })
+        }
+
+        fn evicted(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    /// `reader.room_before_bytes`
+    #[tokio::test]
+    async fn a_large_frame_waits_for_room_and_counts_until_nothing_of_it_is_kept() {
+        const LEN: usize = 1 << 20;
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
+        let mut client = TcpStream::connect(listener.local_addr().expect("address")).await.expect("connect");
+        let (socket, peer) = listener.accept().await.expect("accept");
+        let live = Live::begin(Protocol::Smb, peer, &socket);
+        let mut reader = FrameReader::new(live, tokio::io::split(socket).0);
+        let conn = Connection::new(Uuid::nil(), 1 << 20, 1 << 20);
+        conn.negotiated.set_dialect(Dialect::Smb311, SigningAlgo::AesCmac);
+        let ledger = Ledger { permits: Arc::new(Semaphore::new(0)), held: Arc::default() };
+        let (permits, held) = (Arc::clone(&ledger.permits), Arc::clone(&ledger.held));
+
+        client.write_all(&frame_header(LEN).expect("a prefix")).await.expect("prefix");
+        let sending = tokio::spawn(async move {
+            client.write_all(&vec![7; LEN]).await.expect("payload");
+            client
+        });
+        let mut frame = Box::pin(reader.frame(&conn, &ledger, false));
+        let waited = tokio::time::timeout(std::time::Duration::from_millis(50), frame.as_mut()).await;
+        assert!(waited.is_err(), "there is no room");
+        assert_eq!(held.load(Ordering::Acquire), 0);
+        permits.add_permits(1);
+        let frame = frame.await.expect("the frame");
+        let part = frame.slice(..1);
+        assert_eq!((frame.len(), held.load(Ordering::Acquire)), (LEN, LEN));
+        drop(frame);
+        assert_eq!(held.load(Ordering::Acquire), LEN, "a part keeps all of it");
+        drop(part);
+        assert_eq!(held.load(Ordering::Acquire), 0);
+        drop(sending.await.expect("sent"));
+    }
 }

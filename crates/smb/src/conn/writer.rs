@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::admission::Room;
 use crate::proto::framing::{FRAME_HEADER_LEN, Message, frame_header};
 use tokio::io::{AsyncWriteExt, WriteHalf};
 use tokio::net::TcpStream;
@@ -31,6 +32,7 @@ pub struct FramePayload {
     _budget: Option<OwnedSemaphorePermit>,
     _slot: Option<OwnedSemaphorePermit>,
     _notice: Option<NoticeBytes>,
+    _room: Option<Room>,
 }
 
 /// Bytes of a queued unsolicited message, given back when it leaves the
@@ -92,11 +94,16 @@ impl ResponseQueue {
     /// Queues a response, waiting while the queue is full. Fails once the
     /// writer is gone.
     pub async fn send(&self, message: impl Into<Message>) -> Result<(), ()> {
-        let message = message.into();
+        self.send_keeping(message.into(), None).await
+    }
+
+    /// [`ResponseQueue::send`], with the room that the response takes until it has left.
+    pub(crate) async fn send_keeping(&self, message: Message, room: Option<Room>) -> Result<(), ()> {
         let slot = self.slots.clone().acquire_owned().await.map_err(|_| ())?;
         let cost = message.len().clamp(1, QUEUED_RESPONSE_BYTES) as u32;
         let budget = self.budget.clone().acquire_many_owned(cost).await.map_err(|_| ())?;
-        self.tx.send(FramePayload { message, _budget: Some(budget), _slot: Some(slot), _notice: None }).map_err(|_| ())
+        let payload = FramePayload { message, _budget: Some(budget), _slot: Some(slot), _notice: None, _room: room };
+        self.tx.send(payload).map_err(|_| ())
     }
 
     /// Queues an unsolicited message without waiting.
@@ -109,7 +116,13 @@ impl ResponseQueue {
             .map_err(|_| NoticeError::Full)?;
         let notice = NoticeBytes { queued: Arc::clone(&self.notices), len };
         self.tx
-            .send(FramePayload { message: bytes.into(), _budget: None, _slot: None, _notice: Some(notice) })
+            .send(FramePayload {
+                message: bytes.into(),
+                _budget: None,
+                _slot: None,
+                _notice: Some(notice),
+                _room: None,
+            })
             .map_err(|_| NoticeError::Closed)
     }
 

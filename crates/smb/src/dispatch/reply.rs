@@ -14,8 +14,8 @@ use crate::ntstatus;
 use crate::proto::crypto::{SessionCipher, TRANSFORM_HEADER_LEN, sign_pieces};
 use crate::proto::framing::{MAX_FRAME_PAYLOAD, Message};
 use crate::proto::header::{
-    Command, HeaderTail, SMB2_FLAGS_ASYNC_COMMAND, SMB2_FLAGS_SERVER_TO_REDIR, SMB2_FLAGS_SIGNED, SMB2_HEADER_LEN,
-    Smb2Header,
+    Command, HeaderTail, SMB2_FLAGS_ASYNC_COMMAND, SMB2_FLAGS_RELATED_OPERATIONS, SMB2_FLAGS_SERVER_TO_REDIR,
+    SMB2_FLAGS_SIGNED, SMB2_HEADER_LEN, Smb2Header,
 };
 use crate::proto::messages::FileId;
 use crate::utils::{read_u16, read_u32, read_u64};
@@ -37,6 +37,16 @@ pub(super) struct Reply {
 }
 
 impl Reply {
+    /// The reply as the first of its frame, which relates to nothing before it
+    /// (MS-SMB2 3.3.4.1.3). Signatures are computed when the frame is joined.
+    pub(super) fn begins_frame(mut self) -> Self {
+        if let Some(flags) = self.bytes.get_mut(0x10..0x14) {
+            let value = u32::from_le_bytes(flags.try_into().expect("4 bytes")) & !SMB2_FLAGS_RELATED_OPERATIONS;
+            flags.copy_from_slice(&value.to_le_bytes());
+        }
+        self
+    }
+
     fn len(&self) -> usize {
         self.bytes.len() + self.payload.iter().map(Bytes::len).sum::<usize>()
     }
@@ -117,7 +127,7 @@ impl ReplyCtx {
 /// Whether a response of `len` bytes fits in the frame after `replies`,
 /// with room kept for an error response to each of the `remaining`
 /// requests after it.
-pub(super) fn fits(replies: &[Reply], len: usize, remaining: usize) -> bool {
+fn fits(replies: &[Reply], len: usize, remaining: usize) -> bool {
     let response_len = replies.iter().fold(0, |sum, r| align_8(sum) + r.len());
     align_8(response_len) + len + remaining * ERROR_RESPONSE_ROOM + TRANSFORM_HEADER_LEN <= MAX_FRAME_PAYLOAD as usize
 }
@@ -175,7 +185,7 @@ async fn discard_open(tree: &TreeConnect, file_id: FileId) {
 /// Returns the frame and the guards to drop once it is queued, or `None`
 /// for no replies or a frame that cannot be encrypted, which also closes
 /// the connection.
-pub(super) async fn finish_frame(
+pub(super) fn finish_frame(
     conn: &Connection,
     mut replies: Vec<Reply>,
     transform: Option<(u64, Arc<SessionCipher>)>,
@@ -253,7 +263,7 @@ fn stitch_responses(mut responses: Vec<Reply>) -> Message {
 
 /// Bytes an error response takes in a compound response: the header, the
 /// 9-byte ERROR body and padding to 8 bytes.
-pub(super) const ERROR_RESPONSE_ROOM: usize = align_8(SMB2_HEADER_LEN + 9);
+const ERROR_RESPONSE_ROOM: usize = align_8(SMB2_HEADER_LEN + 9);
 
 pub(super) const fn align_8(n: usize) -> usize {
     (n + 7) & !7

@@ -92,7 +92,10 @@ pub(crate) struct OpenBudget {
     hasher: RandomState,
 }
 
-/// What is taken of something that all have together.
+/// Every user or guest may have this part of a tally, which others leave: so four of them do not take all of it.
+const RESERVE_DIVISOR: usize = 1024;
+
+/// What is taken of something that all have together. The last quarter is for those who hold little.
 struct Tally {
     per_holder: usize,
     of_all: usize,
@@ -142,7 +145,10 @@ impl Tally {
     fn take(&self, holder: u64, count: usize) -> bool {
         let mut taken = self.taken();
         let of_holder = taken.by_holder.get(&holder).copied().unwrap_or_default() + count;
-        if count == 0 || taken.all + count > self.of_all || of_holder > self.per_holder {
+        let reserve = self.of_all / RESERVE_DIVISOR;
+        let is_tight = reserve > 0 && taken.all + count > self.of_all / 4 * 3;
+        let is_over = taken.all + count > self.of_all || of_holder > self.per_holder || is_tight && of_holder > reserve;
+        if count == 0 || is_over {
             return count == 0;
         }
         taken.all += count;
@@ -183,6 +189,18 @@ mod tests {
         assert!(lock(&alice).is_some());
         drop((alice, alices));
         assert!(budget.locks.taken().by_holder.is_empty() && budget.locks.taken().all == 0);
+    }
+
+    #[test]
+    fn some_users_leave_room_for_others() {
+        let budget = OpenBudget::default();
+        for user in 0..8 {
+            while budget.opens.take(user, 1) {}
+        }
+        let held = budget.opens.taken().all;
+        assert!((MAX_OPENS / 4 * 3..MAX_OPENS).contains(&held), "{held}");
+        assert!((0..MAX_OPENS / RESERVE_DIVISOR).all(|_| budget.opens.take(9, 1)));
+        assert!(!budget.opens.take(9, 1));
     }
 
     #[test]

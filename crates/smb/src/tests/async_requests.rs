@@ -22,13 +22,13 @@ use crate::utils::read_u32;
 use crate::{Share, SmbServer};
 
 const LEASE_KEY: [u8; 16] = [0xA1; 16];
-const READ_WRITE: u32 = 0x3;
-const DELETE: u32 = 0x0001_0000;
-const READ_ATTRIBUTES: u32 = 0x80;
-const SHARE_READ_WRITE: u32 = 0x3;
+pub(super) const READ_WRITE: u32 = 0x3;
+pub(super) const DELETE: u32 = 0x0001_0000;
+pub(super) const READ_ATTRIBUTES: u32 = 0x80;
+pub(super) const SHARE_READ_WRITE: u32 = 0x3;
 const RH: u32 = 0x3;
 
-fn create_body(access: u32, share: u32, lease: bool) -> Vec<u8> {
+pub(super) fn create_body(access: u32, share: u32, lease: bool) -> Vec<u8> {
     create_body_with(access, share, lease.then_some(RH))
 }
 
@@ -72,13 +72,13 @@ fn create_body_with(access: u32, share: u32, lease: Option<u32>) -> Vec<u8> {
     body
 }
 
-fn close_body(file_id: FileId) -> Vec<u8> {
+pub(super) fn close_body(file_id: FileId) -> Vec<u8> {
     let mut body = Vec::new();
     CloseRequest { structure_size: 24, flags: 0, reserved: 0, file_id }.write_to(&mut body).expect("close");
     body
 }
 
-fn ack_body(state: u32) -> Vec<u8> {
+pub(super) fn ack_body(state: u32) -> Vec<u8> {
     let mut body = Vec::new();
     LeaseBreakAck {
         structure_size: 36,
@@ -93,12 +93,12 @@ fn ack_body(state: u32) -> Vec<u8> {
     body
 }
 
-async fn server() -> Arc<ServerState> {
+pub(super) async fn server() -> Arc<ServerState> {
     serve(MemFsBackend::new().with_file("f.txt", b"data")).await
 }
 
 /// A server with the public share `home` on `backend`.
-async fn serve(backend: impl crate::ShareBackend) -> Arc<ServerState> {
+pub(super) async fn serve(backend: impl crate::ShareBackend) -> Arc<ServerState> {
     let server = SmbServer::builder()
         .listen("127.0.0.1:0".parse().unwrap())
         .share(Share::new("home", backend).public())
@@ -175,31 +175,6 @@ async fn an_interim_response_grants_credits_and_is_never_signed() {
     assert_ne!(hdr.credit_request_response, 0);
     // An ERROR body with no data.
     assert_eq!(interim.len(), SMB2_HEADER_LEN + 9);
-}
-
-#[tokio::test]
-async fn a_compound_frame_ends_with_the_interim_response() {
-    let state = server().await;
-    let mut holder = Peer::new(&state, false).await;
-    holder.request(&state, Command::Create, &create_body(READ_WRITE, SHARE_READ_WRITE, true)).await;
-    let mut waiter = Peer::new(&state, false).await;
-    let (_, mut echo) = waiter.message(Command::Echo, &[4, 0, 0, 0]);
-    let (create_mid, create) = waiter.message(Command::Create, &create_body(DELETE | READ_ATTRIBUTES, 0x7, false));
-    echo.resize(echo.len().next_multiple_of(8), 0);
-    let next = echo.len() as u32;
-    echo[0x14..0x18].copy_from_slice(&next.to_le_bytes());
-    echo.extend_from_slice(&create);
-    let frame = waiter.dispatch(&state, &echo).await.expect("a response");
-    let first = header(&frame);
-    assert_eq!(first.command, Command::Echo);
-    assert_eq!(first.channel_sequence_status, 0);
-    let second = &frame[first.next_command as usize..];
-    let hdr = header(second);
-    assert_eq!(hdr.command, Command::Create);
-    assert_eq!(hdr.channel_sequence_status, ntstatus::STATUS_PENDING);
-    assert_eq!(hdr.message_id, create_mid);
-    assert!(hdr.async_id().is_some_and(|id| id != 0));
-    assert_eq!(hdr.next_command, 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -11,7 +11,7 @@ use crate::conn::state::{Connection, Session, SessionKeys, TreeConnect};
 use crate::conn::writer::{ResponseReceiver, response_queue};
 use crate::dispatch::{Outgoing, dispatch_frame};
 use crate::proto::auth::ntlm::Identity;
-use crate::proto::crypto::{SigningAlgo, sign};
+use crate::proto::crypto::{Cipher, SessionCipher, SigningAlgo, sign};
 use crate::proto::header::{Command, HeaderTail, SMB2_FLAGS_SIGNED, Smb2Header};
 use crate::proto::messages::Dialect;
 use crate::share::ShareBindings;
@@ -41,32 +41,49 @@ impl Peer {
     /// [`Peer::new`] from the client `client`.
     pub(crate) async fn from_client(state: &Arc<ServerState>, signed: bool, client: Uuid) -> Self {
         let share = state.find_share("home").await.expect("share");
-        Self::on_share(state, signed, (Dialect::Smb300, client), share, Access::ReadWrite).await
+        Self::on_share(state, signed, (Dialect::Smb300, client, None), share, Access::ReadWrite).await
     }
 
     /// [`Peer::new`], signed, with another dialect.
     pub(crate) async fn of_dialect(state: &Arc<ServerState>, dialect: Dialect) -> Self {
         let share = state.find_share("home").await.expect("share");
-        Self::on_share(state, true, (dialect, Uuid::nil()), share, Access::ReadWrite).await
+        Self::on_share(state, true, (dialect, Uuid::nil(), None), share, Access::ReadWrite).await
+    }
+
+    /// [`Peer::new`] of a session that can encrypt, and the cipher of its client.
+    pub(crate) async fn sealed(state: &Arc<ServerState>) -> (Self, SessionCipher) {
+        let share = state.find_share("home").await.expect("share");
+        let keys = [[0x11; 16], [0x22; 16]];
+        let server = SessionCipher::new(Cipher::Aes128Gcm, &keys[0], &keys[1]);
+        let client = SessionCipher::new(Cipher::Aes128Gcm, &keys[1], &keys[0]);
+        let mode = (Dialect::Smb300, Uuid::nil(), Some(Arc::new(server)));
+        let mut peer = Self::on_share(state, true, mode, share, Access::ReadWrite).await;
+        peer.signed = false;
+        (peer, client)
     }
 
     /// [`Peer::new`] with tree 1 on IPC$.
     pub(crate) async fn on_ipc(state: &Arc<ServerState>, signed: bool) -> Self {
         let ipc = ShareBindings::ipc();
-        Self::on_share(state, signed, (Dialect::Smb300, Uuid::nil()), ipc, Access::Read).await
+        Self::on_share(state, signed, (Dialect::Smb300, Uuid::nil(), None), ipc, Access::Read).await
     }
 
     async fn on_share(
         state: &Arc<ServerState>,
         signed: bool,
-        (dialect, client): (Dialect, Uuid),
+        (dialect, client, cipher): (Dialect, Uuid, Option<Arc<SessionCipher>>),
         share: Arc<ShareBindings>,
         access: Access,
     ) -> Self {
         let conn = Arc::new(Connection::new(state.config.server_guid, 1 << 20, 1 << 20));
         let client =
             ClientNegotiate { capabilities: 0, security_mode: 0, guid: client.into_bytes(), dialects: Vec::new() };
-        conn.negotiated.set(Negotiated { dialect, signing_algo: SigningAlgo::AesCmac, cipher: None, client });
+        conn.negotiated.set(Negotiated {
+            dialect,
+            signing_algo: SigningAlgo::AesCmac,
+            cipher: cipher.as_ref().map(|_| Cipher::Aes128Gcm),
+            client,
+        });
         {
             let mut credits = conn.credits.lock().expect("credits");
             assert!(credits.consume(0, 1));
@@ -78,7 +95,7 @@ impl Peer {
             Identity::Anonymous
         };
         let session = Session::new(identity, [0; 16], false);
-        session.set_keys(SessionKeys { signing: KEY, cipher: None });
+        session.set_keys(SessionKeys { signing: KEY, cipher });
         let tree = TreeConnect::new(1, share, access);
         session.trees.change().await.insert(1, Arc::new(tree));
         conn.sessions.change().await.insert(1, Arc::new(session));
@@ -114,10 +131,14 @@ impl Peer {
         msg
     }
 
-    /// Dispatches `frame` as the reader would: the frame it answers with is
-    /// returned, and a continuation runs on the connection's task set.
+    /// Dispatches `frame` as the reader would: the first frame it answers with is returned, an interim response behind
+    /// it is queued, and a continuation runs on the connection's task set.
     pub(crate) async fn dispatch(&self, state: &Arc<ServerState>, frame: &[u8]) -> Option<Vec<u8>> {
-        let Outgoing { message, after_send, continuation } = dispatch_frame(state, &self.conn, frame).await?;
+        let Outgoing { message, interim, after_send, continuation, .. } =
+            dispatch_frame(state, &self.conn, frame).await?;
+        if let Some(interim) = interim {
+            self.conn.outbound.queue().expect("attached").send(interim).await.expect("queued");
+        }
         drop(after_send);
         if let Some(continuation) = continuation {
             self.conn.pending.spawn(continuation.run(Arc::clone(state), Arc::clone(&self.conn)));

@@ -187,6 +187,10 @@ impl Guest for PageGuest {
         })
     }
 
+    fn has_factor(&self, user: &str) -> bool {
+        self.web.has_factor(user)
+    }
+
     fn log_in_path(&self, path: &str) -> String {
         larder_web::log_in_path(path)
     }

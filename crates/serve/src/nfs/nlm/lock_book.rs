@@ -1,13 +1,12 @@
 //! What clients of NLM hold and wait for: machines by address, on each its clients by name, their owners, and files with
 //! locks. The locks themselves are in the table of all doors; this says whose they are, and that they end.
 //!
-//! - `lockbook.bounded`: machines, clients, owners, files and waits have bounds. Beyond them a client is told that there are
-//!   too many locks.
+//! - `lockbook.bounded`: machines, clients, owners, files and waits have bounds, each network a part, and networks with
+//!   few a reserve. Beyond them a client is told that there are too many locks.
 //! - `lockbook.nothing_left`: an owner without locks and waits is forgotten, and so are a file without owners and a client
 //!   without either.
 
 use std::collections::{HashMap, HashSet};
-use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -18,18 +17,23 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::wire::{LockHolder, LockStat};
+use crate::strangers;
 
 /// Addresses with locks. A network at home has some ten; beyond a thousand somebody makes them up.
 const MACHINES_MAX: usize = 1024;
+/// Of one network: an IPv6 client has a whole /64.
+const MACHINES_OF_NETWORK_MAX: usize = MACHINES_MAX / 8;
 /// Names of clients at one address: containers and machines behind one router.
 const CLIENTS_OF_MACHINE_MAX: usize = 64;
-/// Files that the owners of one address have locked. A mail server has some thousand.
-const FILES_OF_MACHINE_MAX: usize = 16 << 10;
-/// All files: each is open here.
+/// Files that the owners of one network have locked. A mail server has some thousand.
+const FILES_OF_NETWORK_MAX: usize = 16 << 10;
+/// All files: each is open here. The last quarter is for networks with few.
 const FILES_MAX: usize = 64 << 10;
-/// Locks that one address waits for, each a task.
-const WAITS_OF_MACHINE_MAX: usize = 256;
+/// Locks that one network waits for, each a task.
+const WAITS_OF_NETWORK_MAX: usize = 256;
 const WAITS_MAX: usize = 4096;
+/// A network with fewer has few.
+const FEW: usize = 16;
 /// A machine without locks stays in the durable record for so long: programs lock again, and each time would be a write.
 const IDLE_TIME: Duration = Duration::from_secs(60);
 /// A machine that took locks back and has not asked for another one for so long is done. Linux takes them back one after
@@ -65,10 +69,7 @@ pub struct Target<'a> {
 impl Target<'_> {
     /// Locks that are taken here count against the machine, whatever it calls itself (`locks.bounded_by_party`).
     pub fn locking(&self) -> Files {
-        let mut hasher = std::hash::DefaultHasher::new();
-        crate::strangers::network(self.client.address).hash(&mut hasher);
-        // Clients of version 4 have other numbers.
-        self.files.locking_for(hasher.finish() | 1 << 63)
+        self.files.locking_for(strangers::number(strangers::network(self.client.address)))
     }
 }
 
@@ -127,6 +128,11 @@ struct Machine {
     reclaimed_at: Option<Instant>,
 }
 
+/// Whether a network with `own` of something may have one more, where all have `all` (`lockbook.bounded`).
+fn has_part(own: usize, all: usize, own_max: usize, all_max: usize) -> bool {
+    all < all_max && (own < FEW || own < own_max && all < all_max / 4 * 3)
+}
+
 /// A lock that a client waits for, or has and was not told yet.
 pub struct Wait {
     pub owner: u64,
@@ -178,11 +184,24 @@ impl Machine {
 impl LockBook {
     /// A call of a machine that may lock something begins. Until [`LockBook::end_call`] it is not forgotten.
     pub fn begin_call(&mut self, address: IpAddr, now: Instant) -> Result<(), LockStat> {
-        if !self.machines.contains_key(&address) && self.machines.len() >= MACHINES_MAX {
+        let is_new = !self.machines.contains_key(&address);
+        if is_new
+            && !has_part(self.of_network(address, |_| 1), self.machines.len(), MACHINES_OF_NETWORK_MAX, MACHINES_MAX)
+        {
             return Err(LockStat::DeniedNoLocks);
         }
         self.machines.entry(address).or_insert_with(|| Machine::new(now)).busy += 1;
         Ok(())
+    }
+
+    /// What the machines of a network have.
+    fn of_network(&self, address: IpAddr, count: impl Fn(&Machine) -> usize) -> usize {
+        let network = strangers::network(address);
+        if network.is_ipv4() {
+            return self.machines.get(&address).map_or(0, count);
+        }
+        let of_network = self.machines.iter().filter(|(other, _)| strangers::network(**other) == network);
+        of_network.map(|(_, machine)| count(machine)).sum()
     }
 
     pub fn end_call(&mut self, address: IpAddr, now: Instant) {
@@ -276,9 +295,9 @@ impl LockBook {
     }
 
     fn check_room(&self, target: &Target<'_>, owner: u64) -> Result<(), LockStat> {
-        let of_machine = self.machines.get(&target.client.address).map_or(0, |machine| machine.files);
+        let of_network = self.of_network(target.client.address, |machine| machine.files);
         let is_known = self.owners.get(&owner).is_some_and(|owner| owner.files.contains(&target.key));
-        let is_full = of_machine >= FILES_OF_MACHINE_MAX || self.files.len() >= FILES_MAX;
+        let is_full = !has_part(of_network, self.files.len(), FILES_OF_NETWORK_MAX, FILES_MAX);
         if is_full && !is_known { Err(LockStat::DeniedNoLocks) } else { Ok(()) }
     }
 
@@ -314,8 +333,8 @@ impl LockBook {
         wanted: WantedLock,
         open: &mut Option<Open>,
     ) -> Result<(u64, u64, CancellationToken), LockStat> {
-        let of_machine = self.machines.get(&target.client.address).map_or(0, |machine| machine.waits);
-        if of_machine >= WAITS_OF_MACHINE_MAX || self.waits.len() >= WAITS_MAX {
+        let of_network = self.of_network(target.client.address, |machine| machine.waits);
+        if !has_part(of_network, self.waits.len(), WAITS_OF_NETWORK_MAX, WAITS_MAX) {
             return Err(LockStat::DeniedNoLocks);
         }
         let owner = self.owner_or_new(target)?;
@@ -448,9 +467,8 @@ impl LockBook {
 
     /// A share mode of an owner is there; takes the place of its former one.
     pub fn share(&mut self, target: &Target<'_>, open: Open) -> Result<(), LockStat> {
-        let machine = self.machines.get(&target.client.address);
-        let shares = machine.map_or(0, |machine| machine.clients.values().map(|client| client.shares.len()).sum());
-        if shares >= FILES_OF_MACHINE_MAX {
+        let of_machine = |machine: &Machine| machine.clients.values().map(|client| client.shares.len()).sum();
+        if self.of_network(target.client.address, of_machine) >= FILES_OF_NETWORK_MAX {
             return Err(LockStat::DeniedNoLocks);
         }
         let client = self.client(target.client)?;

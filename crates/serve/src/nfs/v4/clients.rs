@@ -19,12 +19,16 @@
 //! - `clients.courtesy_keeps`: a client that was silent for a lease keeps its state until somebody needs it or
 //!   [`COURTESY`] is over.
 //! - `clients.bounded_records`: there are at most [`CLIENTS_MAX`] records, and [`OF_NETWORK_MAX`] of one network: one machine
-//!   does not keep the others out. Unconfirmed ones make room first. An IPv6 client has a whole /64, which counts as one address.
+//!   does not keep the others out. An IPv6 client has a whole /64, which counts as one address.
+//! - `clients.room_by_network`: unconfirmed records make room for a newcomer first, then clients that were silent for a
+//!   lease, then, where all are full of clients that are there, one of a network that has more than the newcomer's. Each
+//!   time it is the longest silent of the network that has most.
 //! - `clients.sessions_on_their_own`: a session has a lock of its own, and a client's last word needs none. A session that
 //!   ended says so to whoever still holds it.
 //! - `clients.removal_is_reported`: a record that is removed is named to the caller, who ends its opens, locks and
 //!   delegations.
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -47,17 +51,19 @@ use crate::strangers;
 /// Records of clients, confirmed or not: several times the machines of any house.
 pub const CLIENTS_MAX: usize = 4096;
 /// Records of one address, or of one /64: those of all containers of a machine.
-pub const OF_NETWORK_MAX: usize = CLIENTS_MAX / 4;
+pub const OF_NETWORK_MAX: usize = CLIENTS_MAX / 2;
 /// Sessions of one client. Linux has one; trunked mounts with separate identities have one each.
 pub const SESSIONS_MAX: usize = 16;
-/// Sessions of all clients: each has a slot whatever the budget of replies says.
-pub const ALL_SESSIONS_MAX: usize = 2 * CLIENTS_MAX;
+/// Sessions of all clients beyond which each has one alone; every session has a slot whatever the budget of replies says.
+pub const SHARED_SESSIONS_MAX: usize = CLIENTS_MAX;
 /// Clients of NFSv4.0 that have ended and are remembered, each some 30 bytes.
 const ENDED_MAX: usize = 16 << 10;
 /// The longest silence in which a client keeps what nobody else wants.
 pub const COURTESY: Duration = Duration::from_secs(24 * 3600);
 /// Bytes of replies that all sessions together may keep.
 pub const REPLIES_BYTES_MAX: usize = 64 << 20;
+/// Those of the sessions of one network.
+const REPLIES_BYTES_OF_NETWORK_MAX: usize = REPLIES_BYTES_MAX / 4;
 /// Room for one READ or WRITE of the largest size with what stands around it.
 const REQUEST_BYTES_MAX: u32 = (1 << 20) + 4096;
 /// A request and a reply below this hold no SEQUENCE with one operation.
@@ -277,6 +283,14 @@ pub enum SetClientIdRefusal {
     Status(NfsStat),
 }
 
+/// What the clients of one network have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct NetworkUse {
+    records: usize,
+    /// Bytes of replies that its sessions may keep.
+    reply_bytes: usize,
+}
+
 pub struct Clients {
     lease: Duration,
     records: HashMap<ClientId, ClientRecord>,
@@ -285,8 +299,7 @@ pub struct Clients {
     /// The last confirmed clients of NFSv4.0 that have ended, in their order.
     ended: HashSet<ClientId>,
     ended_order: VecDeque<ClientId>,
-    /// Records of each network.
-    networks: HashMap<IpAddr, usize>,
+    networks: HashMap<IpAddr, NetworkUse>,
     sessions: Sessions,
     /// Bytes of replies that the sessions may keep (`slots.bounded_replies`).
     reply_bytes: usize,
@@ -356,6 +369,8 @@ impl Clients {
                 if self.is_in_use(id, now, states) {
                     return Err(NfsStat::ClidInUse);
                 }
+                // A refusal would not name the record that is removed.
+                self.room_for(asking.address)?;
                 self.remove(id);
                 removed = Some(id);
             }
@@ -404,13 +419,8 @@ impl Clients {
         if let Some(older) = self.unconfirmed.get(&owner).copied() {
             self.remove(older);
         }
+        self.room_for(asking.address)?;
         let network = strangers::network(asking.address);
-        if self.networks.get(&network).is_some_and(|records| *records >= OF_NETWORK_MAX) {
-            self.make_room(|record| record.network == network)?;
-        }
-        if self.records.len() >= CLIENTS_MAX {
-            self.make_room(|_| true)?;
-        }
         let id = self.new_id(owner.family, chance);
         let record = ClientRecord {
             owner: owner.clone(),
@@ -430,17 +440,56 @@ impl Clients {
             implementation: None,
         };
         self.records.insert(id, record);
-        *self.networks.entry(network).or_default() += 1;
+        self.networks.entry(network).or_default().records += 1;
         self.unconfirmed.insert(owner, id);
         Ok(id)
     }
 
-    /// Removes the unconfirmed record that was silent for the longest time. NFS4ERR_DELAY if all are confirmed.
-    fn make_room(&mut self, among: impl Fn(&ClientRecord) -> bool) -> Result<(), NfsStat> {
-        let oldest = self.records.iter().filter(|(_, record)| !record.is_confirmed && among(record));
-        let oldest = oldest.min_by_key(|(_, record)| record.life.renewed()).map(|(id, _)| *id);
-        self.remove(oldest.ok_or(NfsStat::Delay)?);
+    /// Unconfirmed records make room for one more (`clients.room_by_network`). NFS4ERR_DELAY if all are confirmed.
+    fn room_for(&mut self, address: IpAddr) -> Result<(), NfsStat> {
+        let network = strangers::network(address);
+        if self.records_of(network) >= OF_NETWORK_MAX {
+            let oldest = self.hungriest(|record| !record.is_confirmed && record.network == network);
+            self.remove(oldest.ok_or(NfsStat::Delay)?);
+        }
+        if self.records.len() >= CLIENTS_MAX {
+            let oldest = self.hungriest(|record| !record.is_confirmed);
+            self.remove(oldest.ok_or(NfsStat::Delay)?);
+        }
         Ok(())
+    }
+
+    /// The confirmed client that makes room for a newcomer, where all records are confirmed. The caller ends it.
+    pub fn gives_way(&self, address: IpAddr, now: Moment) -> Option<ClientId> {
+        let newcomer = strangers::network(address);
+        let own = self.records_of(newcomer);
+        let is_silent = |record: &ClientRecord| now.since(record.life.renewed()) >= self.lease;
+        if own >= OF_NETWORK_MAX {
+            return self.hungriest(|record| record.network == newcomer && is_silent(record));
+        }
+        let has_more = |record: &ClientRecord| self.records_of(record.network) > own + 1;
+        self.hungriest(is_silent).or_else(|| self.hungriest(has_more))
+    }
+
+    /// Of these records the longest silent of the network that has most.
+    fn hungriest(&self, among: impl Fn(&ClientRecord) -> bool) -> Option<ClientId> {
+        let silent_since = |record: &ClientRecord| Reverse(record.life.renewed());
+        let these = self.records.iter().filter(|(_, record)| among(record));
+        these.max_by_key(|(_, record)| (self.records_of(record.network), silent_since(record))).map(|(id, _)| *id)
+    }
+
+    fn records_of(&self, network: IpAddr) -> usize {
+        self.networks.get(&network).map_or(0, |network| network.records)
+    }
+
+    pub fn network(&self, client: ClientId) -> Option<IpAddr> {
+        self.records.get(&client).map(|record| record.network)
+    }
+
+    /// Since when a client that is silent for a lease was silent (`clients.courtesy_keeps`).
+    pub fn silent_since(&self, client: ClientId, now: Moment) -> Option<Moment> {
+        let renewed = self.records.get(&client)?.life.renewed();
+        (now.since(renewed) >= self.lease).then_some(renewed)
     }
 
     /// `clients.ids_are_secrets`
@@ -479,19 +528,19 @@ impl Clients {
     /// Removes a record with its sessions. Its other state is the caller's to end (`clients.removal_is_reported`).
     pub fn remove(&mut self, client: ClientId) -> Option<OwnerName> {
         let record = self.records.remove(&client)?;
-        if let Some(records) = self.networks.get_mut(&record.network) {
-            *records -= 1;
-            if *records == 0 {
-                self.networks.remove(&record.network);
-            }
-        }
         for names in [&mut self.confirmed, &mut self.unconfirmed] {
             if names.get(&record.owner) == Some(&client) {
                 names.remove(&record.owner);
             }
         }
         for session in &record.sessions {
-            self.drop_session(session);
+            self.drop_session(session, record.network);
+        }
+        if let Some(network) = self.networks.get_mut(&record.network) {
+            network.records -= 1;
+            if network.records == 0 {
+                self.networks.remove(&record.network);
+            }
         }
         if record.is_confirmed && record.owner.family == Family4::Zero {
             self.ended.insert(client);
@@ -503,10 +552,13 @@ impl Clients {
         Some(record.owner)
     }
 
-    fn drop_session(&mut self, session: &SessionId) {
+    fn drop_session(&mut self, session: &SessionId, network: IpAddr) {
         let Some(dropped) = self.sessions.write().remove(session) else { return };
         let mut dropped = dropped.lock();
         dropped.is_ended = true;
+        if let Some(network) = self.networks.get_mut(&network) {
+            network.reply_bytes = network.reply_bytes.saturating_sub(dropped.reply_bytes_max());
+        }
         self.reply_bytes = self.reply_bytes.saturating_sub(dropped.reply_bytes_max());
     }
 
@@ -538,10 +590,11 @@ impl Clients {
         if record.sessions.len() >= SESSIONS_MAX {
             return Err(NfsStat::NoSpc);
         }
-        if self.sessions.read().len() >= ALL_SESSIONS_MAX {
+        if !record.sessions.is_empty() && self.sessions.read().len() >= SHARED_SESSIONS_MAX {
             return Err(NfsStat::Delay);
         }
-        let fore = self.fore_channel(&args.fore)?;
+        let network = record.network;
+        let fore = self.fore_channel(&args.fore, network)?;
         let back = back_channel(&args.back)?;
         let mut session = [0; 16];
         let halves = [args.client.0.to_be_bytes(), chance.next().to_be_bytes()].concat();
@@ -550,6 +603,7 @@ impl Clients {
         let has_back = args.flags & session_flag::CONN_BACK_CHAN != 0;
         made.bind(connection, true, has_back);
         self.reply_bytes += made.reply_bytes_max();
+        self.networks.entry(network).or_default().reply_bytes += made.reply_bytes_max();
         let made = SharedSession { session: Mutex::new(made), life: Arc::clone(&record.life) };
         self.sessions.write().insert(session, Arc::new(made));
         let removed = self.confirm(args.client);
@@ -563,14 +617,16 @@ impl Clients {
         Ok(Replacing { value: ok, removed })
     }
 
-    fn fore_channel(&self, asked: &ChannelAttrs) -> Result<ChannelAttrs, NfsStat> {
+    fn fore_channel(&self, asked: &ChannelAttrs, network: IpAddr) -> Result<ChannelAttrs, NfsStat> {
         if asked.request_bytes < MESSAGE_BYTES_MIN || asked.reply_bytes < MESSAGE_BYTES_MIN || asked.operations < 2 {
             return Err(NfsStat::TooSmall);
         }
         let cached_reply_bytes = asked.cached_reply_bytes.min(CACHED_REPLY_BYTES_MAX);
         let each = super::slots::slot_bytes_max(cached_reply_bytes);
         // A session always gets one slot: a client that gets none waits for ever.
-        let affordable = REPLIES_BYTES_MAX.saturating_sub(self.reply_bytes) / each;
+        let of_network = self.networks.get(&network).map_or(0, |network| network.reply_bytes);
+        let of_network = REPLIES_BYTES_OF_NETWORK_MAX.saturating_sub(of_network);
+        let affordable = REPLIES_BYTES_MAX.saturating_sub(self.reply_bytes).min(of_network) / each;
         let affordable = u32::try_from(affordable).unwrap_or(u32::MAX).max(1);
         Ok(ChannelAttrs {
             header_pad: 0,
@@ -629,7 +685,9 @@ impl Clients {
             session.is_ended = true;
             session.client
         };
-        self.drop_session(id);
+        if let Some(network) = self.network(client) {
+            self.drop_session(id, network);
+        }
         if let Some(record) = self.records.get_mut(&client) {
             record.sessions.retain(|session| session != id);
         }
@@ -697,6 +755,8 @@ impl Clients {
                 if in_use {
                     return Err(SetClientIdRefusal::InUse(record.callback.clone()));
                 }
+                // A refusal would not name the record that is removed.
+                self.room_for(asking.address).map_err(|_| SetClientIdRefusal::Status(NfsStat::Resource))?;
                 self.remove(client);
                 removed = Some(client);
             } else if record.verifier == verifier {

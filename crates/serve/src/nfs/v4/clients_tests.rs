@@ -383,6 +383,79 @@ fn one_network_does_not_keep_the_others_out() {
     assert_eq!(world.clients.networks.len(), 2);
 }
 
+/// `clients.room_by_network`
+#[test]
+fn silent_clients_and_then_the_largest_network_make_room() {
+    let mut world = World::new();
+    let ask = |world: &mut World, id: usize, network: usize, secs: u64| {
+        let (id, asking) = (id.to_be_bytes(), from_network(network, at(secs)));
+        let made = world.clients.exchange_id(&exchange(&id, 1, 0), asking, &world.states, &mut world.chance)?;
+        world.create(made.value.client, 1).map(|_| made.value.client)
+    };
+    let from = |network, secs| (from_network(network, at(secs)).address, at(secs));
+    let of_first: Vec<ClientId> =
+        (0..OF_NETWORK_MAX).map(|id| ask(&mut world, id, 0, id as u64 % 7).unwrap()).collect();
+    world.states.0.clone_from(&of_first);
+    let (address, now) = from(0, 50);
+    assert_eq!(ask(&mut world, CLIENTS_MAX, 0, 50), Err(NfsStat::Delay));
+    assert_eq!(world.clients.gives_way(address, now), None, "all of them are there");
+    let (address, now) = from(0, 93);
+    let silent = world.clients.gives_way(address, now).unwrap();
+    assert_eq!(world.clients.silent_since(silent, now), Some(at(0)), "the longest silent");
+    world.clients.remove(silent);
+    ask(&mut world, CLIENTS_MAX, 0, 93).unwrap();
+
+    // A table that is full of clients which are there: the network that has most gives way.
+    let of_others = (OF_NETWORK_MAX..CLIENTS_MAX - 1).map(|id| ask(&mut world, id, 1, 50).unwrap());
+    let of_others: Vec<ClientId> = of_others.collect();
+    ask(&mut world, CLIENTS_MAX + 1, 2, 50).unwrap();
+    assert_eq!(ask(&mut world, CLIENTS_MAX + 2, 3, 50), Err(NfsStat::Delay));
+    let (address, now) = from(3, 60);
+    let given = world.clients.gives_way(address, now).unwrap();
+    assert!(of_first.contains(&given), "it has one more");
+    world.clients.remove(given);
+    ask(&mut world, CLIENTS_MAX + 2, 3, 60).unwrap();
+
+    // A client that is gone makes room before one that is there, whatever its network has.
+    let gone = ask(&mut world, CLIENTS_MAX + 1, 2, 60).unwrap();
+    of_first.iter().chain(&of_others).for_each(|client| {
+        if let Some(record) = world.clients.records.get(client) {
+            record.life.renew(at(140));
+        }
+    });
+    let (address, now) = from(4, 151);
+    assert_eq!(world.clients.gives_way(address, now), Some(gone));
+}
+
+#[test]
+fn networks_of_one_client_each_make_no_room() {
+    let mut world = World::new();
+    for network in 0..CLIENTS_MAX {
+        let asking = from_network(network, at(0));
+        let made =
+            world.clients.exchange_id(&exchange(b"box", network as u8, 0), asking, &world.states, &mut world.chance);
+        let made = made.unwrap().value.client;
+        world.clients.records.get_mut(&made).unwrap().is_confirmed = true;
+        world.clients.unconfirmed.clear();
+    }
+    assert_eq!(world.clients.gives_way(from_network(CLIENTS_MAX, at(1)).address, at(1)), None);
+}
+
+/// The replies of one machine's sessions leave other machines their slots.
+#[test]
+fn replies_are_parted_by_network() {
+    let mut world = World::new();
+    let session = |world: &mut World, id: usize, network: usize| {
+        let (id, asking) = (id.to_be_bytes(), from_network(network, at(0)));
+        let made = world.clients.exchange_id(&exchange(&id, 1, 0), asking, &world.states, &mut world.chance).unwrap();
+        world.create(made.value.client, 1).unwrap().value
+    };
+    let first = session(&mut world, 0, 0).fore.requests;
+    let last = (1..1000).map(|id| session(&mut world, id, 0)).last().unwrap();
+    assert_eq!(last.fore.requests, 1, "its network has its part");
+    assert_eq!(session(&mut world, 2000, 1).fore.requests, first);
+}
+
 mod version_zero {
     use super::*;
 

@@ -3,15 +3,14 @@
 //! ```text
 //!          recall           sent                 returned
 //!   Held ---------> Queued -----------> Sent ---------------> gone
-//!                     ^                  |   the deadline
+//!                     ^                  |   the deadline, from Queued or Sent
 //!                     +------------------+ ---------------> Revoked --FREE_STATEID--> gone
-//!                       its connection ended
+//!                       no answer, or another than NFS4_OK
 //! ```
 //!
-//! - `delegation.deadline_from_sending`: a client has its time from the moment at which a recall was first sent, not from
-//!   its queueing.
-//! - `delegation.lost_connection_no_verdict`: a recall whose connection ended is sent again by the one that is bound then.
-//!   Only a client without any way back for a whole term is as good as silent.
+//! - `delegation.deadline_never_set_back`: a client has its time from the first try to send a recall. Neither the end of its
+//!   connection, nor one that is bound anew, nor any answer changes that: the time is other clients' wait.
+//! - `delegation.sent_again_after_pause`: a recall that was not answered with NFS4_OK is sent again after [`AGAIN_AFTER`].
 
 use std::time::Duration;
 
@@ -31,13 +30,16 @@ enum Phase {
     Revoked,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// `delegation.sent_again_after_pause`
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Recall {
-    /// It was sent first at this moment.
-    first_sent: Option<Moment>,
+    /// The first try to send it (`delegation.deadline_never_set_back`).
+    since: Option<Moment>,
     is_under_way: bool,
-    /// Since when there is no way back to the client.
-    unreachable_since: Option<Moment>,
+    /// It is not sent again before this moment.
+    not_before: Moment,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,41 +64,33 @@ impl Delegation {
     /// Somebody needs the file.
     pub fn recall(&mut self) {
         if self.phase == Phase::Held {
-            let recall = Recall { first_sent: None, is_under_way: false, unreachable_since: None };
-            self.phase = Phase::Recalled(recall);
+            self.phase = Phase::Recalled(Recall::default());
         }
     }
 
-    /// Whether a recall has to be sent.
-    pub fn is_to_be_sent(&self) -> bool {
-        matches!(self.phase, Phase::Recalled(recall) if !recall.is_under_way)
+    /// Whether a recall has to be sent at `now`.
+    pub fn is_to_be_sent(&self, now: Moment) -> bool {
+        matches!(self.phase, Phase::Recalled(recall) if !recall.is_under_way && now >= recall.not_before)
     }
 
-    /// The recall has left (`delegation.deadline_from_sending`).
-    pub fn sent(&mut self, now: Moment) {
+    /// The recall has left.
+    pub fn sent(&mut self) {
         if let Phase::Recalled(recall) = &mut self.phase {
-            recall.first_sent.get_or_insert(now);
-            (recall.is_under_way, recall.unreachable_since) = (true, None);
+            recall.is_under_way = true;
         }
     }
 
-    /// Its connection ended before the client answered (`delegation.lost_connection_no_verdict`).
-    pub fn lost(&mut self) {
+    /// Its connection ended before the client answered, or the answer was no consent.
+    pub fn lost(&mut self, now: Moment) {
         if let Phase::Recalled(recall) = &mut self.phase {
-            recall.is_under_way = false;
+            (recall.is_under_way, recall.not_before) = (false, now.after(AGAIN_AFTER));
         }
     }
 
-    /// Whether the client's time is over at `now`; called again and again. `is_reachable`: there is a way back.
-    pub fn is_overdue(&mut self, now: Moment, term: Duration, is_reachable: bool) -> bool {
+    /// Whether the client's time is over at `now`. Asked before each try to send; the first begins the time.
+    pub fn is_overdue(&mut self, now: Moment, term: Duration) -> bool {
         let Phase::Recalled(recall) = &mut self.phase else { return false };
-        if is_reachable || recall.is_under_way {
-            recall.unreachable_since = None;
-        } else {
-            recall.unreachable_since.get_or_insert(now);
-        }
-        let is_over = |since: Option<Moment>| since.is_some_and(|since| now.since(since) >= term);
-        is_over(recall.first_sent.filter(|_| recall.is_under_way)) || is_over(recall.unreachable_since)
+        now.since(*recall.since.get_or_insert(now)) >= term
     }
 
     pub fn revoke(&mut self) {
@@ -115,36 +109,54 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_begins_when_the_recall_is_sent() {
+    fn a_deadline_begins_with_the_first_try() {
         let mut one = Delegation::new(Delegated::Write);
-        assert!(!one.is_overdue(at(1000), TERM, true), "nobody has asked");
+        assert!(!one.is_overdue(at(1000), TERM), "nobody has asked");
         one.recall();
-        assert!(one.is_to_be_sent() && !one.is_held());
-        assert!(!one.is_overdue(at(5000), TERM, true), "queued behind a slow reply");
-        one.sent(at(5000));
-        assert!(!one.is_to_be_sent() && !one.is_overdue(at(5089), TERM, true));
-        assert!(one.is_overdue(at(5090), TERM, true));
+        assert!(one.is_to_be_sent(at(5000)) && !one.is_held());
+        assert!(!one.is_overdue(at(5000), TERM));
+        one.sent();
+        assert!(!one.is_to_be_sent(at(5000)) && !one.is_overdue(at(5089), TERM));
+        assert!(one.is_overdue(at(5090), TERM));
         one.revoke();
-        assert!(one.is_revoked() && !one.is_overdue(at(9000), TERM, true));
+        assert!(one.is_revoked() && !one.is_overdue(at(9000), TERM));
         one.recall();
         assert!(one.is_revoked(), "nothing comes back");
     }
 
+    /// Whatever the client does with its connections and answers.
     #[test]
-    fn a_lost_connection_is_no_verdict() {
+    fn nothing_sets_a_deadline_back() {
+        let never_sent = |_: &mut Delegation, _: u64| {};
+        let answers_later = |one: &mut Delegation, secs| {
+            if one.is_to_be_sent(at(secs)) {
+                one.sent();
+                one.lost(at(secs));
+            }
+        };
+        let comes_back_at_last = |one: &mut Delegation, secs| {
+            if secs == 85 {
+                one.sent();
+            }
+        };
+        let each: [fn(&mut Delegation, u64); 3] = [never_sent, answers_later, comes_back_at_last];
+        for does in each {
+            let mut one = Delegation::new(Delegated::Read);
+            one.recall();
+            for secs in 0..90 {
+                assert!(!one.is_overdue(at(secs), TERM), "{secs}");
+                does(&mut one, secs);
+            }
+            assert!(one.is_overdue(at(90), TERM));
+        }
+    }
+
+    #[test]
+    fn a_recall_is_sent_again_after_a_pause() {
         let mut one = Delegation::new(Delegated::Read);
         one.recall();
-        one.sent(at(0));
-        one.lost();
-        assert!(one.is_to_be_sent());
-        assert!(!one.is_overdue(at(95), TERM, true), "it has not been sent by the new one");
-        assert!(!one.is_overdue(at(100), TERM, false) && !one.is_overdue(at(189), TERM, false));
-        assert!(
-            !one.is_overdue(at(189), TERM, true) && !one.is_overdue(at(250), TERM, false),
-            "it came back meanwhile"
-        );
-        assert!(one.is_overdue(at(340), TERM, false), "nobody is there for a whole term");
-        one.sent(at(341));
-        assert!(one.is_overdue(at(342), TERM, true), "its time began at first");
+        one.sent();
+        one.lost(at(10));
+        assert!(!one.is_to_be_sent(at(10)) && one.is_to_be_sent(at(10).after(AGAIN_AFTER)));
     }
 }

@@ -23,7 +23,8 @@ use super::file_table::{
 use super::recalls::VolumeDelegations;
 use super::server::NfsV4;
 use super::stateids::StateNumber;
-use super::types::{ClientId, SessionId};
+use super::types::SessionId;
+use crate::strangers;
 
 /// No owner has this number.
 const NO_OWNER: u64 = 0;
@@ -205,12 +206,12 @@ impl FileTable for DoorTable {
     fn lock(
         &mut self,
         file: FileKey,
-        (client, owner): (ClientId, LockOwnerId),
+        (network, owner): (IpAddr, LockOwnerId),
         bytes: ByteRange,
         exclusive: bool,
     ) -> Result<(), RangeRefusal> {
         let Some((files, ino)) = self.files(file) else { return Err(RangeRefusal::TooMany) };
-        match files.locking_for(client.0).lock(ino, owner.0, range(bytes), exclusive, 0) {
+        match files.locking_for(strangers::number(network)).lock(ino, owner.0, range(bytes), exclusive, 0) {
             Ok(()) => Ok(()),
             Err(LockError::Conflict(held)) => Err(RangeRefusal::InTheWay(in_the_way(files, &held))),
             Err(LockError::TooMany | LockError::Deadlock | LockError::Reclaims) => Err(RangeRefusal::TooMany),

@@ -4,6 +4,8 @@
 //!   refused or granted where those of SMB, mounts and NFS v3 are.
 //! - `filetable.nothing_of_nobody`: whatever was claimed is given back when its state ends, in whatever way it ends.
 
+use std::net::IpAddr;
+
 use super::delegation::Delegated;
 use super::stateids::StateNumber;
 use super::types::ClientId;
@@ -95,11 +97,11 @@ pub trait FileTable {
     /// Whether an open other than `but` denies this access.
     fn denied(&self, file: FileKey, but: Option<Holder>, access: ShareBits) -> bool;
 
-    /// As POSIX has it: takes the place of the owner's locks in the range. It counts against the owner's client.
+    /// As POSIX has it: takes the place of the owner's locks in the range. It counts against the owner's network.
     fn lock(
         &mut self,
         file: FileKey,
-        owner: (ClientId, LockOwnerId),
+        owner: (IpAddr, LockOwnerId),
         range: ByteRange,
         exclusive: bool,
     ) -> Result<(), RangeRefusal>;
@@ -181,7 +183,7 @@ pub mod memory {
         fn lock(
             &mut self,
             file: FileKey,
-            (_, owner): (ClientId, LockOwnerId),
+            (_, owner): (IpAddr, LockOwnerId),
             range: ByteRange,
             exclusive: bool,
         ) -> Result<(), RangeRefusal> {

@@ -207,16 +207,14 @@ impl NfsV4 {
     fn begin_recalls(&self) -> (Vec<OnItsWay>, bool) {
         let mut state = self.lock();
         let (state, now) = (&mut *state, self.now());
-        let clients = &state.clients;
-        let reachable = |client| clients.back_channel(client).is_some() || self.is_linked(client);
-        if state.states.revoke_overdue(now, RECALL_TERM, &reachable) > 0 {
+        if state.states.revoke_overdue(now, RECALL_TERM) > 0 {
             self.delegations_changed(state);
             for client in state.states.clients_with_delegations() {
                 state.refresh_status(client);
             }
         }
         let mut begun = Vec::new();
-        for recall in state.states.recalls_to_send() {
+        for recall in state.states.recalls_to_send(now) {
             let Some(number) = state.states.delegation_number(&recall.stateid) else { continue };
             let table = state.states.table();
             let Some(handle) = table.handle(number) else { continue };
@@ -231,7 +229,7 @@ impl NfsV4 {
                 None => self.link(recall.client).and_then(|link| link.call(op)).map(|answer| (None, answer)),
             };
             let Some((slot, answer)) = sent else { continue };
-            state.states.recall_sent(&recall.stateid, now);
+            state.states.recall_sent(&recall.stateid);
             begun.push(OnItsWay { recall, slot, answer });
         }
         (begun, state.states.is_recalling())
@@ -251,7 +249,7 @@ impl NfsV4 {
             Some(NfsStat::Ok) => {}
             // `recalls.by_whoever_is_bound`: also where the client does not know yet what it was granted, since the
             // reply to its OPEN was overtaken. It is asked again.
-            _ => state.states.recall_lost(&one.recall.stateid),
+            _ => state.states.recall_lost(&one.recall.stateid, self.now()),
         }
         drop(state);
         self.recalls_wait();

@@ -13,7 +13,9 @@
 //! - `server.sweeps_while_used`: the records of clients that are gone are looked for while there are clients: when the first
 //!   of them falls silent or may be over, and once a lease. Without any the sweeper sleeps.
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -520,6 +522,13 @@ impl V4State {
         }
     }
 
+    /// A client is confirmed: what it holds counts against its network.
+    pub fn admit(&mut self, client: ClientId) {
+        if let Some(network) = self.clients.network(client) {
+            self.states.admit(client, network);
+        }
+    }
+
     /// An older record of a client that has begun anew.
     pub fn replaced(&mut self, older: Option<ClientId>) {
         if let Some(older) = older {
@@ -542,6 +551,29 @@ impl V4State {
         let silent: Vec<ClientId> = holders.into_iter().filter(is_silent).collect();
         let had_any = !silent.is_empty();
         silent.into_iter().for_each(|client| self.end_client(client));
+        had_any
+    }
+
+    /// A client that is gone, or one of many, makes room for a newcomer's record (`clients.room_by_network`). Whether there
+    /// was one: nobody is answered before [`NfsV4::settle`].
+    pub fn give_way(&mut self, address: IpAddr, now: Moment) -> bool {
+        let client = self.clients.gives_way(address, now);
+        client.inspect(|client| self.end_client(*client)).is_some()
+    }
+
+    /// Clients that were silent for a lease make room where `client` may have no more states or owners: the longest silent
+    /// of the network that holds most. Whether there were any: nobody is answered before [`NfsV4::settle`].
+    pub fn make_room(&mut self, client: ClientId, now: Moment) -> bool {
+        let mut had_any = false;
+        while !self.states.has_room(client) {
+            let rank = |other: ClientId| {
+                let silent_since = self.clients.silent_since(other, now)?;
+                Some((self.states.makes_room(other, client)?, Reverse(silent_since), other))
+            };
+            let Some((.., silent)) = self.states.clients_with_states().filter_map(rank).max() else { break };
+            self.end_client(silent);
+            had_any = true;
+        }
         had_any
     }
 

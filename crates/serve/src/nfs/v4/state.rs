@@ -4,7 +4,10 @@
 //! - `state.conflict_recalls`: an access that a delegation excludes is NFS4ERR_DELAY and queues its recall. It is never
 //!   granted before the delegation has ended.
 //! - `state.recalled_rests`: a file whose delegation was recalled gets none for [`delegations::REST`].
-//! - `state.bounded`: there are at most [`STATES_MAX`] states, and [`CLIENT_STATES_MAX`] of one client.
+//! - `state.bounded`: there are at most [`STATES_MAX`] states, parted by network ([`networks`]): a client's name is of its
+//!   own making, its network is not.
+//! - `state.overdue_loses_all`: a client that let the time of one recall pass loses all its delegations at once, so others
+//!   wait for it once; its network gets none for [`delegations::OVERDUE_REST`].
 //! - `state.gone_is_gone`: ending a client removes whatever it had, here and in the table.
 //! - `state.ended_is_remembered`: of NFSv4.0 the last [`ENDED_MAX`] states that closed, or whose clients went, are
 //!   remembered: a CLOSE that comes again finds its owner, and the others hear NFS4ERR_EXPIRED (RFC 7530 9.6.3).
@@ -15,11 +18,13 @@
 
 mod delegations;
 mod locks;
+mod networks;
 mod open_list;
 mod opens;
 mod owners;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::clients::StateHolders;
@@ -32,14 +37,15 @@ use super::owner_seq::OwnerSeq;
 use super::stateids::{self, Named, StateNumber, check_seqid, next_seqid};
 use super::types::{ClientId, NfsStat, StateId};
 
+use networks::{Holdings, Networks};
+use owners::OWNERS_MAX;
+
 pub use delegations::{RecallToSend, WriteHolder};
 pub use locks::{LockRefusal, LockerOf, lock_range};
 pub use opens::Opened;
 
 /// States of all clients. One takes some 400 bytes, here and in the table.
 pub const STATES_MAX: usize = 1 << 19;
-/// States of one client, so that one machine does not take them all.
-pub const CLIENT_STATES_MAX: usize = STATES_MAX / 8;
 /// States of NFSv4.0 that have ended and are remembered, each some 50 bytes.
 const ENDED_MAX: usize = 16 << 10;
 
@@ -143,7 +149,6 @@ pub struct StateTable<T> {
     states: HashMap<StateNumber, StateRecord>,
     owners: HashMap<OwnerId, StateOwnerRecord>,
     owner_ids: BTreeMap<OwnerKey, OwnerId>,
-    owners_by_client: HashMap<ClientId, usize>,
     by_client: HashMap<ClientId, BTreeSet<StateNumber>>,
     opens_of: HashMap<FileKey, BTreeSet<StateNumber>>,
     /// An owner has one open of a file, and one lock state of an open.
@@ -156,6 +161,9 @@ pub struct StateTable<T> {
     /// Delegations that are recalled and neither returned nor revoked.
     recalling: BTreeSet<StateNumber>,
     resting: HashMap<FileKey, Moment>,
+    /// Networks with a client that let a recall's time pass.
+    overdue: HashMap<IpAddr, Moment>,
+    networks: Networks,
     /// Rights that were judged, for looks without the lock of this table (`rights.end_with_state`).
     rights: Arc<KnownRights>,
     ended: EndedStates,
@@ -177,7 +185,6 @@ impl<T: FileTable> StateTable<T> {
             states: HashMap::new(),
             owners: HashMap::new(),
             owner_ids: BTreeMap::new(),
-            owners_by_client: HashMap::new(),
             by_client: HashMap::new(),
             opens_of: HashMap::new(),
             open_by: HashMap::new(),
@@ -187,6 +194,8 @@ impl<T: FileTable> StateTable<T> {
             revoked: HashMap::new(),
             recalling: BTreeSet::new(),
             resting: HashMap::new(),
+            overdue: HashMap::new(),
+            networks: Networks::default(),
             rights,
             ended: EndedStates::default(),
         }
@@ -230,13 +239,36 @@ impl<T: FileTable> StateTable<T> {
         self.look_up(stateid, Caller { client: None, minor: 0 }).map(|(_, state)| state.client)
     }
 
-    /// `state.bounded`
+    /// A client is confirmed, from this network.
+    pub fn admit(&mut self, client: ClientId, network: IpAddr) {
+        self.networks.admit(client, network);
+    }
+
+    /// Whether a client may have one more state, and one more owner (`state.bounded`).
+    pub fn has_room(&self, client: ClientId) -> bool {
+        let held = self.networks.held_by(client);
+        networks::has_part(held.states, self.states.len(), STATES_MAX)
+            && networks::has_part(held.owners, self.owners.len(), OWNERS_MAX)
+    }
+
+    pub fn clients_with_states(&self) -> impl Iterator<Item = ClientId> {
+        self.by_client.keys().copied()
+    }
+
+    /// How much the network of `other` holds, whose end makes room for `client`; `None`: it would make none.
+    pub fn makes_room(&self, other: ClientId, client: ClientId) -> Option<usize> {
+        let (held, own) = (self.networks.held_by(other), self.networks.held_by(client));
+        let is_own_fault =
+            networks::has_its_part(own.states, STATES_MAX) || networks::has_its_part(own.owners, OWNERS_MAX);
+        let helps = !is_own_fault || self.networks.of(other) == self.networks.of(client);
+        helps.then_some(held.states + held.owners)
+    }
+
     fn room_for(&self, client: ClientId) -> Result<(), NfsStat> {
-        let of_client = self.by_client.get(&client).map_or(0, BTreeSet::len);
-        if self.states.len() >= STATES_MAX || of_client >= CLIENT_STATES_MAX {
-            return Err(NfsStat::Delay);
+        match networks::has_part(self.networks.held_by(client).states, self.states.len(), STATES_MAX) {
+            true => Ok(()),
+            false => Err(NfsStat::Delay),
         }
-        Ok(())
     }
 
     fn insert(&mut self, number: StateNumber, client: ClientId, file: FileKey, kind: StateKind) -> StateId {
@@ -264,6 +296,7 @@ impl<T: FileTable> StateTable<T> {
         let serial = self.number();
         self.states.insert(number, StateRecord { serial, client, file, seqid: 1, kind });
         self.by_client.entry(client).or_default().insert(number);
+        self.networks.held_by_mut(client).states += 1;
         self.stateid(number)
     }
 
@@ -271,6 +304,7 @@ impl<T: FileTable> StateTable<T> {
     fn end(&mut self, number: StateNumber) {
         self.rights.forget(number);
         let Some(state) = self.states.remove(&number) else { return };
+        self.networks.gives_back(state.client, Holdings { states: 1, owners: 0 });
         let holder = Holder { client: state.client, state: number };
         let owner = match state.kind {
             StateKind::Open(open) => {
@@ -325,6 +359,7 @@ impl<T: FileTable> StateTable<T> {
         }
         let owners: Vec<OwnerId> = self.owners_of(client).collect();
         owners.into_iter().for_each(|owner| self.forget_owner(owner));
+        self.networks.end(client);
     }
 
     /// Ends whatever clients have in a volume.

@@ -6,7 +6,6 @@ use super::super::file_table::ByteRange;
 use super::super::file_table::memory::MemoryTable;
 use super::delegations::NoDelegation;
 use super::opens::made_of;
-use super::owners::CLIENT_OWNERS_MAX;
 use super::*;
 use proptest::prelude::*;
 
@@ -280,20 +279,22 @@ fn a_conflict_recalls_and_is_never_granted_early() {
     open(&mut states, ONE, BOTH, NONE).unwrap();
     let delegated = states.delegate(ONE, FILE, Delegated::Write, at(0)).unwrap();
     assert_eq!(states.delegate(ONE, FILE, Delegated::Read, at(0)), Err(NoDelegation::Contention), "it has one");
-    assert!(states.conflict(FILE, Some(ONE), true).is_ok() && states.recalls_to_send().is_empty());
+    assert!(states.conflict(FILE, Some(ONE), true).is_ok() && states.recalls_to_send(at(0)).is_empty());
     for _ in 0..3 {
         assert_eq!(open(&mut states, TWO, READ, NONE), Err(NfsStat::Delay));
     }
     assert_eq!(states.conflict(FILE, None, false), Err(NfsStat::Delay), "another door");
-    let recalls = states.recalls_to_send();
+    let recalls = states.recalls_to_send(at(100));
     assert_eq!(recalls, [RecallToSend { client: ONE, file: FILE, stateid: delegated }]);
-    states.recall_sent(&delegated, at(100));
-    assert!(states.recalls_to_send().is_empty());
+    assert_eq!(states.revoke_overdue(at(100), TERM), 0, "its time begins");
+    states.recall_sent(&delegated);
+    assert!(states.recalls_to_send(at(100)).is_empty());
     assert!(states.data_right(&delegated, FILE, true, by(ONE)).is_ok(), "it writes back what it has");
-    states.recall_lost(&delegated);
-    assert_eq!(states.recalls_to_send().len(), 1, "again, by the connection that is bound now");
-    states.recall_sent(&delegated, at(120));
-    assert_eq!(states.revoke_overdue(at(189), TERM, &|_| true), 0);
+    states.recall_lost(&delegated, at(110));
+    assert!(states.recalls_to_send(at(110)).is_empty(), "after a pause");
+    assert_eq!(states.recalls_to_send(at(120)).len(), 1, "again, by the connection that is bound now");
+    states.recall_sent(&delegated);
+    assert_eq!(states.revoke_overdue(at(189), TERM), 0);
     states.return_delegation(&delegated, FILE, by(ONE), at(189)).unwrap();
     assert!(open(&mut states, TWO, READ, NONE).is_ok());
     assert_eq!(states.delegate(TWO, FILE, Delegated::Read, at(190)), Err(NoDelegation::Contention), "it rests");
@@ -308,7 +309,7 @@ fn reading_is_delegated_to_many_and_writing_to_one() {
     assert_eq!(states.delegate(ClientId(5), FILE, Delegated::Write, at(0)), Err(NoDelegation::Contention));
     assert!(open(&mut states, ClientId(5), READ, NONE).is_ok(), "readers do not hurt");
     assert_eq!(open(&mut states, ClientId(5), WRITE, NONE), Err(NfsStat::Delay));
-    assert_eq!(states.recalls_to_send().len(), 2);
+    assert_eq!(states.recalls_to_send(at(0)).len(), 2);
     assert_eq!(
         states.delegate(ClientId(7), FILE, Delegated::Read, at(0)),
         Err(NoDelegation::Contention),
@@ -329,9 +330,9 @@ fn a_revoked_delegation_is_said_until_it_is_freed() {
     let delegated = states.delegate(ONE, FILE, Delegated::Write, at(0)).unwrap();
     assert_eq!(states.free(&delegated, ONE), Err(NfsStat::LocksHeld));
     assert_eq!(states.conflict(FILE, Some(TWO), true), Err(NfsStat::Delay));
-    assert_eq!(states.revoke_overdue(at(10_000), TERM, &|_| true), 0, "it was never sent");
-    states.recall_sent(&delegated, at(10_000));
-    assert_eq!(states.revoke_overdue(at(10_090), TERM, &|_| true), 1);
+    assert_eq!(states.revoke_overdue(at(10_000), TERM), 0, "its time begins");
+    assert_eq!(states.revoke_overdue(at(10_089), TERM), 0);
+    assert_eq!(states.revoke_overdue(at(10_090), TERM), 1, "though it was never sent");
     assert!(states.table.is_empty() && states.conflict(FILE, Some(TWO), true).is_ok(), "the file is free at once");
     assert!(states.has_revoked(ONE) && !states.has_revoked(TWO));
     assert_eq!(states.test(&delegated, ONE), NfsStat::DelegRevoked);
@@ -344,9 +345,35 @@ fn a_revoked_delegation_is_said_until_it_is_freed() {
     let mut states = table();
     let delegated = states.delegate(ZERO, FILE, Delegated::Write, at(0)).unwrap();
     assert_eq!(states.conflict(FILE, Some(TWO), true), Err(NfsStat::Delay));
-    states.recall_sent(&delegated, at(0));
-    assert_eq!(states.revoke_overdue(at(90), TERM, &|_| true), 1);
+    assert_eq!(states.revoke_overdue(at(0), TERM), 0);
+    assert_eq!(states.revoke_overdue(at(90), TERM), 1);
     assert_eq!(states.return_delegation(&delegated, FILE, BY_ZERO, at(91)), Err(NfsStat::AdminRevoked));
+}
+
+/// `state.overdue_loses_all`: others wait for a client once, not once for each of its files.
+#[test]
+fn an_overdue_client_loses_all_delegations_and_gets_none() {
+    let mut states = table();
+    let (network, other) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
+    let same_machine = ClientId(5);
+    for (client, network) in [(ONE, network), (same_machine, network), (TWO, other)] {
+        states.admit(client, network);
+    }
+    let file = |inode| FileKey { volume: 1, inode };
+    let of_one: Vec<_> = (0..20).map(|n| states.delegate(ONE, file(n), Delegated::Write, at(0)).unwrap()).collect();
+    let of_two = states.delegate(TWO, file(30), Delegated::Write, at(0)).unwrap();
+    assert_eq!(states.conflict(file(0), Some(TWO), true), Err(NfsStat::Delay));
+    assert_eq!(states.revoke_overdue(at(1), TERM), 0);
+    assert_eq!(states.conflict(file(1), Some(TWO), true), Err(NfsStat::Delay), "this one was asked for later");
+    assert_eq!(states.revoke_overdue(at(91), TERM), 20);
+    assert!((0..20).all(|n| states.conflict(file(n), None, true).is_ok()), "nobody waits for another");
+    assert!(of_one.iter().all(|stateid| states.test(stateid, ONE) == NfsStat::DelegRevoked));
+    assert_eq!(states.test(&of_two, TWO), NfsStat::Ok);
+    let mut given = |client, n, secs| states.delegate(client, file(n), Delegated::Read, at(secs)).map(|_| ());
+    assert_eq!(given(ONE, 40, 92), Err(NoDelegation::Resource));
+    assert_eq!(given(same_machine, 40, 92), Err(NoDelegation::Resource), "by another name of its own making");
+    assert_eq!(given(TWO, 41, 92), Ok(()));
+    assert_eq!(given(ONE, 42, 91 + 300), Ok(()));
 }
 
 /// `clients.ids_name_their_family`
@@ -370,19 +397,48 @@ fn what_has_sessions_is_not_found_without_them() {
 #[test]
 fn states_and_owners_are_bounded() {
     let mut states = table();
+    states.admit(ONE, "10.0.0.1".parse().unwrap());
+    states.admit(TWO, "10.0.0.2".parse().unwrap());
     let owner = states.owner(ONE, OwnerKind::Open, b"o").unwrap();
-    for inode in 0..CLIENT_STATES_MAX as u64 {
+    for inode in 0..STATES_MAX as u64 / 8 {
         states.open(owner, FileKey { volume: 2, inode }, READ, NONE, 0, 1).unwrap();
     }
     assert_eq!(states.open(owner, FILE, READ, NONE, 0, 1), Err(NfsStat::Delay));
     assert!(open(&mut states, TWO, READ, NONE).is_ok(), "others have room");
     states.end_client(ONE);
     assert_eq!(states.len(), 1);
-    for name in 0..CLIENT_OWNERS_MAX as u64 * 2 {
+    states.admit(ONE, "10.0.0.1".parse().unwrap());
+    for name in 0..OWNERS_MAX as u64 / 4 {
         states.owner(ONE, OwnerKind::Open, &name.to_be_bytes()).unwrap();
-        assert!(states.owners.len() <= CLIENT_OWNERS_MAX + 1, "those that have nothing make room");
+        assert!(states.owners.len() <= OWNERS_MAX / 8 + 1, "those that have nothing make room");
     }
     assert!(states.owner_ids.contains_key(&(TWO, OwnerKind::Open, Arc::from(&b"open"[..]))), "of this client alone");
+}
+
+/// A machine makes up as many clients as it likes: what they hold counts together (`networks.parts`).
+#[test]
+fn many_clients_of_one_machine_leave_room_for_others() {
+    let mut states = table();
+    let clients = |first: u64| (first..first + 20).map(|id| ClientId(2 * id + 1));
+    clients(100).for_each(|client| states.admit(client, "10.0.0.1".parse().unwrap()));
+    let (other, same) = (ClientId(9), ClientId(11));
+    states.admit(other, "10.0.0.2".parse().unwrap());
+    states.admit(same, "10.0.0.1".parse().unwrap());
+    let mut taken = 0;
+    for client in clients(100) {
+        for name in 0..OWNERS_MAX as u64 / 10 {
+            let Ok(owner) = states.owner(client, OwnerKind::Open, &name.to_be_bytes()) else { break };
+            states.open(owner, FILE, READ, NONE, 0, 1).unwrap();
+            taken += 1;
+        }
+    }
+    assert_eq!(taken, OWNERS_MAX / 8);
+    assert!(!states.has_room(same) && states.owner(same, OwnerKind::Open, b"o").is_err());
+    assert!(states.has_room(other) && open(&mut states, other, READ, NONE).is_ok());
+    assert!(states.makes_room(other, same).is_none(), "another network is not at fault");
+    assert!(states.makes_room(ClientId(201), same) > states.makes_room(other, other));
+    states.end_client(ClientId(201));
+    assert!(states.has_room(same));
 }
 
 /// A client that was silent for a lease keeps its file until somebody wants it, and then leaves nothing behind.
@@ -404,7 +460,7 @@ fn a_courteous_client_makes_room() {
     assert!(clients.is_courteous(ONE, at(100)), "a client without a record has no lease");
     grace.forget(&name);
     states.end_client(ONE);
-    assert!(states.table.is_empty() && states.recalls_to_send().is_empty());
+    assert!(states.table.is_empty() && states.recalls_to_send(at(0)).is_empty());
     assert!(open(&mut states, TWO, READ, NONE).is_ok());
     let (_, book) = grace.to_write().unwrap();
     let grace = Grace::begin(book.clone(), at(0), TERM, |_| false);
@@ -501,10 +557,10 @@ proptest! {
                     prop_assert!(!states.has_state(ClientId(client)));
                 }
                 Step::Revoke => {
-                    for recall in states.recalls_to_send() {
-                        states.recall_sent(&recall.stateid, at(secs * 40));
+                    for recall in states.recalls_to_send(at(secs * 40)) {
+                        states.recall_sent(&recall.stateid);
                     }
-                    states.revoke_overdue(at(secs * 40), TERM, &|_| true);
+                    states.revoke_overdue(at(secs * 40), TERM);
                 }
             }
             // `rights.end_with_state`: a right that is found is one that would be judged so now.
@@ -546,6 +602,6 @@ proptest! {
         prop_assert!(states.states.is_empty() && states.by_client.is_empty() && states.owners.is_empty());
         prop_assert!(states.owner_ids.is_empty() && states.opens_of.is_empty() && states.open_by.is_empty());
         prop_assert!(states.lock_by.is_empty() && states.delegations_of.is_empty() && states.recalling.is_empty());
-        prop_assert!(states.delegations.is_empty() && states.revoked.is_empty() && states.owners_by_client.is_empty());
+        prop_assert!(states.delegations.is_empty() && states.revoked.is_empty() && states.networks.is_empty());
     }
 }

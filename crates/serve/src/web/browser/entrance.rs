@@ -4,6 +4,8 @@
 //!   of any other client of this door (`login.guessing_is_slow`). Passwords of links are too.
 //! - `entrance.own_pages_alone`: what changes something, or logs in, comes from a page of this server: a
 //!   browser says where a request comes from.
+//! - `entrance.factor_elsewhere`: a user with a second factor logs in where it is asked for, at the guest's. This form
+//!   asks for none, so it lets that user in by no password.
 
 use std::net::IpAddr;
 use std::time::Instant;
@@ -125,11 +127,18 @@ pub fn login_page(to: Option<&str>, name: &str, wrong: Option<(StatusCode, &str)
     .respond(false)
 }
 
+const HAS_FACTOR: &str = "This name has a second factor. Log in at the address of larder's page, which asks for it; \
+                          the files are there as well.";
+
 pub async fn log_in(shared: &Shared, address: IpAddr, headers: &HeaderMap, tls: bool, form: &Form) -> Answer {
     check_origin(headers)?;
     let (name, to) = (form.text("name").unwrap_or_default(), form.text("to"));
     let given = form.text("password").unwrap_or_default();
     match auth::verify(shared, address, name, given.to_owned()).await {
+        // `entrance.factor_elsewhere`
+        Ok(user) if shared.guest().is_some_and(|guest| guest.has_factor(&user.name)) => {
+            Ok(login_page(to, name, Some((StatusCode::FORBIDDEN, HAS_FACTOR))))
+        }
         Ok(user) => {
             let who = Who::User { name: user.name.clone(), password: user.password.clone() };
             let token = shared.sessions.begin(who, Instant::now());

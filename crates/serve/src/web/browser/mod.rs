@@ -44,6 +44,7 @@ use super::fail::Fail;
 use super::get;
 use super::path::{Place, join, name};
 use super::shared::Shared;
+use super::wire::Arrivals;
 use crate::tree::{LOOKS_MAX, Room, Spot};
 use form::Form;
 use frame::failure;
@@ -66,14 +67,15 @@ pub fn is_public(path: &str) -> bool {
 pub struct Stranger<'s> {
     pub shared: &'s Arc<Shared>,
     pub traffic: Arc<Traffic>,
+    pub arrivals: Arc<Arrivals>,
     pub address: IpAddr,
     pub tls: bool,
     /// The body, of a form that was sent.
     pub body: Vec<u8>,
 }
 
-/// What everybody may ask for. `true`: the client has shown that it may be here.
-pub async fn public(stranger: Stranger<'_>, parts: Parts) -> (Answer, bool) {
+/// What everybody may ask for, and the link by which the client has shown that it may be here.
+pub async fn public(stranger: Stranger<'_>, parts: Parts) -> (Answer, Option<Arc<str>>) {
     let path = parts.uri.path();
     let answer = match path.strip_prefix(OWN) {
         Some("style.css") => Ok(asset(STYLE, "text/css; charset=utf-8")),
@@ -92,7 +94,7 @@ pub async fn public(stranger: Stranger<'_>, parts: Parts) -> (Answer, bool) {
         }
         None => return by_link(stranger, parts).await,
     };
-    (answer, false)
+    (answer, None)
 }
 
 fn asset(bytes: &'static [u8], kind: &'static str) -> Response<Body> {
@@ -104,25 +106,26 @@ fn asset(bytes: &'static [u8], kind: &'static str) -> Response<Body> {
     response
 }
 
-/// A request by a link.
-async fn by_link(stranger: Stranger<'_>, parts: Parts) -> (Answer, bool) {
+/// A request by a link, and which one, where the visitor may use it.
+async fn by_link(stranger: Stranger<'_>, parts: Parts) -> (Answer, Option<Arc<str>>) {
     const OVER: Fail = Fail::new(StatusCode::NOT_FOUND, "this link has ended, or never was: ask for a new one");
     let shared = stranger.shared;
     let rest = parts.uri.path().strip_prefix(LINK).unwrap_or_default();
     let (token, below) = rest.split_once('/').map_or((rest, None), |(token, below)| (token, Some(below)));
-    let Some(link) = shared.links.find(token) else { return (Ok(failure(&OVER, None, false)), false) };
+    let Some(link) = shared.links.find(token) else { return (Ok(failure(&OVER, None, false)), None) };
     // `links.rights_of_the_maker`.
     let maker = shared.user(&link.maker).filter(|user| link.is_of(&user.name, user.uid));
-    let Some(user) = maker else { return (Ok(failure(&OVER, None, false)), false) };
+    let Some(user) = maker else { return (Ok(failure(&OVER, None, false)), None) };
     let prefix = format!("{LINK}{token}");
     if link.password.is_some() && !has_opened(shared, &parts.headers, &link.hash) {
         if parts.method != Method::POST {
-            return (Ok(link_pages::door(parts.uri.path(), false)), false);
+            return (Ok(link_pages::door(parts.uri.path(), false)), None);
         }
-        return (open_link(&stranger, &parts, &link, &prefix).await, false);
+        return (open_link(&stranger, &parts, &link, &prefix).await, None);
     }
+    let is_by: Option<Arc<str>> = Some(link.id().into());
     if parts.method != Method::GET && parts.method != Method::HEAD {
-        return (Err(Fail::new(StatusCode::METHOD_NOT_ALLOWED, "what a link leads to is read, not changed")), true);
+        return (Err(Fail::new(StatusCode::METHOD_NOT_ALLOWED, "what a link leads to is read, not changed")), is_by);
     }
     if shared.links.note_use(&link) {
         let shared = Arc::clone(shared);
@@ -143,6 +146,7 @@ async fn by_link(stranger: Stranger<'_>, parts: Parts) -> (Answer, bool) {
                 method: parts.method,
                 headers: parts.headers,
                 place: Place { path, slash },
+                arrivals: Arc::clone(&stranger.arrivals),
             };
             let link = Some(OfLink { prefix, base: link.path.clone() });
             let visit = Visit { context, query: Form::parse(query.as_bytes()), session: None, link };
@@ -153,7 +157,7 @@ async fn by_link(stranger: Stranger<'_>, parts: Parts) -> (Answer, bool) {
         StatusCode::NOT_MODIFIED | StatusCode::PRECONDITION_FAILED | StatusCode::SERVICE_UNAVAILABLE => Err(fail),
         _ => Ok(failure(&OVER, None, false)),
     });
-    (answer, true)
+    (answer, is_by)
 }
 
 fn has_opened(shared: &Shared, headers: &HeaderMap, link: &sessions::TokenHash) -> bool {

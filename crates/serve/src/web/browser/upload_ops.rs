@@ -14,6 +14,7 @@ use super::super::conditions::text;
 use super::super::context::{Answer, Body, Context, status};
 use super::super::fail::Fail;
 use super::super::put::Arriving;
+use super::super::upload::PAUSE;
 use super::html::OWN;
 use super::uploads::{Held, Stage};
 
@@ -127,11 +128,16 @@ async fn receive(context: &Context, held: &mut Held, body: &mut Incoming) -> Res
     let Held { entry, stage, superseded } = held;
     let Stage::Arriving(arriving) = &mut **stage else { return Ok(()) };
     let (length, upload) = (entry.length, &mut arriving.upload);
+    upload.comes_by(context.arrivals.memory());
     loop {
         let next = tokio::select! {
             next = traffic::waiting(Wait::Client, tokio::time::timeout(SILENCE_MAX, body.frame())) => next.map_err(|_| SILENT)?,
             done = upload.progress() => {
                 done?;
+                continue;
+            }
+            () = tokio::time::sleep(PAUSE), if upload.has_gathered() => {
+                upload.pauses().await?;
                 continue;
             }
             _ = superseded.changed() => return Err(SUPERSEDED),

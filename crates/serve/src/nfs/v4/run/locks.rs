@@ -72,6 +72,9 @@ impl<'m> Run<'m> {
             Locker::Existing(existing) => (existing.stateid, existing.seqid),
         };
         let Some(owner) = self.begin_owner(&stateid, seqid, OpNumber::Lock, reply) else { return };
+        if let Locker::New(new) = args.locker {
+            Box::pin(self.make_room(self.client.unwrap_or(new.owner.client))).await;
+        }
         let done = self.take_lock(args).await;
         let refusal = match done {
             Ok(stateid) => {

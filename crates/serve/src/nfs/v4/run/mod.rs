@@ -532,6 +532,22 @@ impl<'m> Run<'m> {
         Ok(had_any)
     }
 
+    /// Clients that are gone make room for what a client is about to open or lock.
+    async fn make_room(&self, client: ClientId) {
+        let had_any = {
+            let mut state = self.v4.lock();
+            let had_any = state.make_room(client, self.v4.now());
+            if had_any {
+                self.v4.delegations_changed(&state);
+            }
+            had_any
+        };
+        if had_any {
+            // What could not be written is tried again: those who are gone might reclaim until then.
+            let _ = self.v4.settle().await;
+        }
+    }
+
     fn by(&self) -> StateCaller {
         StateCaller { client: self.client, minor: self.minor }
     }

@@ -95,6 +95,7 @@ impl<'m> Run<'m> {
 
     /// In NFSv4.0 the owner's requests come one after the other (RFC 7530 9.1.7).
     async fn open_in_order(&mut self, args: &OpenArgs<'_>, reply: &mut CompoundReply) {
+        Box::pin(self.make_room(self.client.unwrap_or(args.owner.client))).await;
         let owner = match self.begin_open(args, reply) {
             Ok(owner) => owner,
             Err(Some(status)) => return self.push(reply, &ResOp::Open(Err(status))),

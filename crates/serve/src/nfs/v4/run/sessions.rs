@@ -91,6 +91,9 @@ impl<'m> Run<'m> {
             ArgOp::SetClientIdConfirm(args) => {
                 let done = state.clients.confirm_client_id(&args, self.principal(), now);
                 let done = done.map(|done| state.replaced(done.removed));
+                if done.is_ok() {
+                    state.admit(args.client);
+                }
                 if done.is_ok()
                     && let Some(path) = state.clients.callback_path(args.client)
                 {
@@ -114,12 +117,25 @@ impl<'m> Run<'m> {
         Asking { principal: self.principal(), address: self.caller.peer.ip(), now: self.v4.now() }
     }
 
-    fn exchange_id(&self, state: &mut V4State, args: &ExchangeIdArgs<'_>, reply: &mut CompoundReply) {
+    /// `clients.room_by_network`
+    fn give_way(&mut self, state: &mut V4State) -> bool {
+        let has_made_room = state.give_way(self.caller.peer.ip(), self.v4.now());
+        if has_made_room {
+            self.v4.delegations_changed(state);
+            self.is_unsettled = true;
+        }
+        has_made_room
+    }
+
+    fn exchange_id(&mut self, state: &mut V4State, args: &ExchangeIdArgs<'_>, reply: &mut CompoundReply) {
         // RFC 7862 14.1 defines it.
         if self.minor < 2 && args.flags & exchange_flag::SUPP_FENCE_OPS != 0 {
             return self.push(reply, &ResOp::ExchangeId(Err(NfsStat::Inval)));
         }
-        let done = state.clients.exchange_id(args, self.asking(), &state.states, &mut state.chance);
+        let mut done = state.clients.exchange_id(args, self.asking(), &state.states, &mut state.chance);
+        if done == Err(NfsStat::Delay) && self.give_way(state) {
+            done = state.clients.exchange_id(args, self.asking(), &state.states, &mut state.chance);
+        }
         self.v4.is_used();
         let server = self.v4.server();
         let done = done.map(|done| {
@@ -143,6 +159,7 @@ impl<'m> Run<'m> {
         let (principal, now) = (self.principal(), self.v4.now());
         let made = state.clients.create_session(args, principal, self.connection, now, &mut state.chance)?;
         state.replaced(made.removed);
+        state.admit(args.client);
         let session = state.clients.session(&made.value.session)?;
         let mut session = session.lock();
         session.callbacks.minor = self.minor;
@@ -188,7 +205,7 @@ impl<'m> Run<'m> {
         Ok(())
     }
 
-    fn set_client_id(&self, state: &mut V4State, args: &SetClientIdArgs<'_>, reply: &mut CompoundReply) {
+    fn set_client_id(&mut self, state: &mut V4State, args: &SetClientIdArgs<'_>, reply: &mut CompoundReply) {
         let callback = CallbackPath {
             program: args.callback.program,
             netid: args.callback.location.netid.0.into(),
@@ -196,14 +213,22 @@ impl<'m> Run<'m> {
             ident: args.callback_ident,
         };
         let client = &args.client;
-        let done = state.clients.set_client_id(
-            client.id.0,
-            client.verifier,
-            callback,
-            self.asking(),
-            &state.states,
-            &mut state.chance,
-        );
+        let asking = self.asking();
+        let ask = |state: &mut V4State| {
+            let callback = callback.clone();
+            state.clients.set_client_id(
+                client.id.0,
+                client.verifier,
+                callback,
+                asking,
+                &state.states,
+                &mut state.chance,
+            )
+        };
+        let mut done = ask(state);
+        if done == Err(SetClientIdRefusal::Status(NfsStat::Resource)) && self.give_way(state) {
+            done = ask(state);
+        }
         self.v4.is_used();
         match done {
             Ok(done) => {

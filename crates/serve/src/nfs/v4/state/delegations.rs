@@ -1,5 +1,6 @@
 //! Delegations, their recall, and their end by force.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::super::clock::Moment;
@@ -15,6 +16,10 @@ pub const CLIENT_DELEGATIONS_MAX: usize = 16 << 10;
 const RESTING_MAX: usize = 16 << 10;
 /// A file just recalled is shared: a delegation would be recalled again at once.
 pub const REST: Duration = Duration::from_secs(30);
+/// A network with an overdue client is given nothing to recall for so long (`state.overdue_loses_all`).
+pub const OVERDUE_REST: Duration = Duration::from_secs(300);
+/// Networks that rest. Beyond them nothing is delegated until one has rested: several times the machines of any house.
+const OVERDUE_MAX: usize = 4096;
 
 /// A delegation to write, whose client knows the size of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,9 +89,13 @@ impl<T: FileTable> StateTable<T> {
         if self.resting.len() >= RESTING_MAX {
             self.resting.retain(|_, since| now.since(*since) < REST);
         }
+        self.overdue.retain(|_, since| now.since(*since) < OVERDUE_REST);
         let of_client = self.delegations.get(&client).copied().unwrap_or(0);
-        let is_full = of_client >= CLIENT_DELEGATIONS_MAX || self.resting.len() >= RESTING_MAX;
-        if is_full || self.room_for(client).is_err() {
+        let is_full = of_client >= CLIENT_DELEGATIONS_MAX
+            || self.resting.len() >= RESTING_MAX
+            || self.overdue.len() >= OVERDUE_MAX;
+        let is_overdue = self.overdue.contains_key(&self.networks.of(client));
+        if is_full || is_overdue || !self.has_room(client) {
             return Err(NoDelegation::Resource);
         }
         let is_delegation = |number: &&StateNumber| {
@@ -193,11 +202,11 @@ impl<T: FileTable> StateTable<T> {
         }
     }
 
-    /// Recalls that have to be sent now, by whichever connection is bound.
-    pub fn recalls_to_send(&self) -> Vec<RecallToSend> {
+    /// Recalls that have to be sent at `now`, by whichever connection is bound.
+    pub fn recalls_to_send(&self, now: Moment) -> Vec<RecallToSend> {
         let recall = |number: &StateNumber| match self.states.get(number) {
             Some(StateRecord { kind: StateKind::Delegation(delegation), client, file, .. })
-                if delegation.is_to_be_sent() =>
+                if delegation.is_to_be_sent(now) =>
             {
                 Some(RecallToSend { client: *client, file: *file, stateid: self.stateid(*number) })
             }
@@ -206,36 +215,50 @@ impl<T: FileTable> StateTable<T> {
         self.recalling.iter().filter_map(recall).collect()
     }
 
-    pub fn recall_sent(&mut self, stateid: &StateId, now: Moment) {
+    pub fn recall_sent(&mut self, stateid: &StateId) {
         if let Some(delegation) = self.delegation(stateid) {
-            delegation.sent(now);
+            delegation.sent();
         }
     }
 
-    /// The connection of the recall ended without an answer.
-    pub fn recall_lost(&mut self, stateid: &StateId) {
+    /// The client has not said that it gives the delegation back.
+    pub fn recall_lost(&mut self, stateid: &StateId, now: Moment) {
         if let Some(delegation) = self.delegation(stateid) {
-            delegation.lost();
+            delegation.lost(now);
         }
     }
 
-    /// Revokes the delegations whose clients let their time pass (`state.revoked_is_said`). Waits for nobody.
-    pub fn revoke_overdue(&mut self, now: Moment, term: Duration, reachable: &dyn Fn(ClientId) -> bool) -> usize {
-        let mut revoked = Vec::new();
+    /// Revokes whatever is delegated to clients that let a recall's time pass (`state.overdue_loses_all`,
+    /// `state.revoked_is_said`). Waits for nobody.
+    pub fn revoke_overdue(&mut self, now: Moment, term: Duration) -> usize {
+        let mut late = BTreeSet::new();
         for number in &self.recalling {
             let Some(state) = self.states.get_mut(number) else { continue };
             let StateKind::Delegation(delegation) = &mut state.kind else { continue };
-            if delegation.is_overdue(now, term, reachable(state.client)) {
+            if delegation.is_overdue(now, term) {
+                late.insert(state.client);
+            }
+        }
+        late.into_iter().map(|client| self.revoke_all(client, now)).sum()
+    }
+
+    fn revoke_all(&mut self, client: ClientId, now: Moment) -> usize {
+        let mut revoked = Vec::new();
+        for number in self.by_client.get(&client).into_iter().flatten() {
+            let Some(state) = self.states.get_mut(number) else { continue };
+            let StateKind::Delegation(delegation) = &mut state.kind else { continue };
+            if !delegation.is_revoked() {
                 delegation.revoke();
-                revoked.push((state.file, Holder { client: state.client, state: *number }));
+                revoked.push((state.file, Holder { client, state: *number }));
             }
         }
         for (file, holder) in &revoked {
             self.table.undelegate(*file, *holder);
             self.forget_delegation(*file, holder.state);
-            *self.revoked.entry(holder.client).or_default() += 1;
             self.rest(*file, now);
         }
+        *self.revoked.entry(client).or_default() += revoked.len();
+        self.overdue.insert(self.networks.of(client), now);
         revoked.len()
     }
 

@@ -63,14 +63,15 @@ impl<T: FileTable> StateTable<T> {
             return Err(NfsStat::BadStateId.into());
         };
         let (access, client) = (of.access, *client);
+        let network = self.networks.of(client);
         if !access.has(if exclusive { ShareBits::WRITE } else { ShareBits::READ }) {
             return Err(NfsStat::OpenMode.into());
         }
         if existing.is_none() {
             self.room_for(client)?;
         }
-        let of_client = (client, LockOwnerId(owner.0));
-        self.table.lock(file, of_client, range, exclusive).map_err(|refusal| self.denied_by(refusal, client))?;
+        let locker = (network, LockOwnerId(owner.0));
+        self.table.lock(file, locker, range, exclusive).map_err(|refusal| self.denied_by(refusal, client))?;
         Ok(match existing {
             Some(number) => self.changed(number),
             None => {

@@ -7,13 +7,11 @@ use super::super::file_table::{FileTable, LockOwnerId};
 use super::super::owner_seq::OwnerSeq;
 use super::super::stateids::{self, Named, StateNumber};
 use super::super::types::{ClientId, NfsStat, StateId};
-use super::{EndedState, OwnerId, OwnerKind, StateKind, StateOwnerRecord, StateTable, count_down};
+use super::{EndedState, OwnerId, OwnerKind, StateKind, StateOwnerRecord, StateTable, networks};
 
-/// Owners of opens and locks, each with a name of up to a kibibyte. One that has nothing is kept for its sequence numbers
-/// until its client has too many.
+/// Owners of opens and locks, each with a name of up to a kibibyte, parted by network ([`super::networks`]). One that has
+/// nothing is kept for its sequence numbers until its network has too many.
 pub const OWNERS_MAX: usize = 128 << 10;
-/// Owners of one client.
-pub const CLIENT_OWNERS_MAX: usize = OWNERS_MAX / 8;
 
 impl<T: FileTable> StateTable<T> {
     /// The owner, new or not.
@@ -22,8 +20,7 @@ impl<T: FileTable> StateTable<T> {
         if let Some(id) = self.owner_ids.get(&key) {
             return Ok(*id);
         }
-        let of_client = self.owners_by_client.get(&client).copied().unwrap_or(0);
-        if self.owners.len() >= OWNERS_MAX || of_client >= CLIENT_OWNERS_MAX {
+        if !networks::has_part(self.networks.held_by(client).owners, self.owners.len(), OWNERS_MAX) {
             // Of this client only: it does not make others forget.
             let is_idle = |owner: &OwnerId| self.owners.get(owner).is_some_and(|record| record.states.is_empty());
             let idle: Vec<OwnerId> = self.owners_of(client).filter(is_idle).collect();
@@ -36,7 +33,7 @@ impl<T: FileTable> StateTable<T> {
         self.owner_ids.insert(key.clone(), id);
         let record = StateOwnerRecord { key, seq: OwnerSeq::default(), is_confirmed: false, states: BTreeSet::new() };
         self.owners.insert(id, record);
-        *self.owners_by_client.entry(client).or_default() += 1;
+        self.networks.held_by_mut(client).owners += 1;
         Ok(id)
     }
 
@@ -91,7 +88,7 @@ impl<T: FileTable> StateTable<T> {
 
     pub(super) fn forget_owner(&mut self, owner: OwnerId) {
         if let Some(record) = self.owners.remove(&owner) {
-            count_down(&mut self.owners_by_client, record.key.0);
+            self.networks.gives_back(record.key.0, networks::Holdings { states: 0, owners: 1 });
             self.owner_ids.remove(&record.key);
         }
     }
