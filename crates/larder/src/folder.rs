@@ -27,6 +27,8 @@ use crate::{box_time, machine};
 pub(crate) const CONFIG_NAME: &str = "larder.toml";
 /// Links that users made in the browser.
 pub(crate) const LINKS_NAME: &str = "links";
+/// Second factors of the page.
+pub(crate) const FACTORS_NAME: &str = "page_factors";
 pub(crate) const DEFAULT: &str = "larder-data";
 /// The data folder of the larder that a package installed.
 pub(crate) const OF_PACKAGE: &str = "/var/lib/larder";

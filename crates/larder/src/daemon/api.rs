@@ -59,6 +59,13 @@ pub(crate) fn listen(daemon: Arc<Daemon>, stop: CancellationToken) -> Result<(),
     Ok(())
 }
 
+impl Daemon {
+    /// Serves the page, if there is one.
+    pub(crate) fn begin_page(self: &Arc<Self>) -> Option<Arc<super::page::PageGuest>> {
+        self.servers.begin_page(router(Arc::clone(self)), self.folder.path(), self.record.passwords())
+    }
+}
+
 /// All endpoints of the socket.
 pub(crate) fn router(daemon: Arc<Daemon>) -> axum::Router {
     routes()

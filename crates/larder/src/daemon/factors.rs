@@ -9,12 +9,13 @@ use larder_api::{Failure, PasswordSet};
 use larder_web::{FactorsEnded, factors_without};
 
 use super::Daemon;
-use super::page::{FACTORS_FILE, SESSIONS_BYTES_MAX};
+use super::page::SESSIONS_BYTES_MAX;
 use crate::config::edit::replace_file;
+use crate::folder::FACTORS_NAME;
 
 /// Ends a user's factors in a data folder whose page is not served.
 pub(crate) fn end_in_folder(folder: &Path, user: &str) -> Result<FactorsEnded, Failure> {
-    let file = folder.join(FACTORS_FILE);
+    let file = folder.join(FACTORS_NAME);
     let bytes = match std::fs::metadata(&file) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(FactorsEnded::default()),
         Ok(about) if about.len() > SESSIONS_BYTES_MAX => Vec::new(),

@@ -10,7 +10,6 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Instant;
 
 use larder_api::{
@@ -202,11 +201,6 @@ impl Daemon {
             moving: Default::default(),
             state: Mutex::new(state),
         })
-    }
-
-    /// Serves the page, if there is one.
-    pub(crate) fn begin_page(self: &Arc<Self>) -> Option<Arc<page::PageGuest>> {
-        self.servers.begin_page(api::router(Arc::clone(self)), self.folder.path(), self.record.passwords())
     }
 
     pub(crate) fn folder(&self) -> &DataFolder {

@@ -6,7 +6,7 @@ use larder_api::{
 };
 use larder_people::PasswordHash;
 
-use super::box_record::Held;
+use super::box_record::passwords::Held;
 use super::known::no_such_user;
 use super::tokens::Tokens;
 use super::{Daemon, Secrets, State, check_password, factors, hash_of};

@@ -26,7 +26,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::box_record::Passwords;
+use super::box_record::passwords::Passwords;
 use super::entitled::{Entitled, Entitlements};
 use super::page::{PageGuest, Surroundings};
 use crate::config::{Listen, PageConfig, PageListen, WebdavConfig};

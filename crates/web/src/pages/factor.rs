@@ -5,7 +5,7 @@ use hyper::StatusCode;
 use larder_api::{Failure, FailureKind};
 
 use super::passkey_question;
-use super::password::somebody_else;
+use super::password::{clock_of_box, somebody_else};
 use crate::edit;
 use crate::factor::{PENDING_FOR, Shown, Tried};
 use crate::login::Standing;
@@ -85,13 +85,6 @@ pub async fn enter(visit: &Visit<'_>) -> Answer {
     }
     factors.came(&token);
     begin_session(visit, &user, generation, next)
-}
-
-/// Codes are right for a minute: a clock that is wrong refuses all of them.
-pub fn clock_of_box(visit: &Visit<'_>) -> String {
-    let now = chrono::DateTime::from_timestamp(visit.server.clock.now().secs, 0).unwrap_or_default();
-    let local = now.with_timezone(&chrono::Local);
-    format!("Codes go by the time: the clock of this box says {}.", local.format("%Y-%m-%d %H:%M"))
 }
 
 /// `browsers.renewed_at_log_in`

@@ -2,7 +2,6 @@
 
 use larder_api::{Failure, FailureKind};
 
-use super::factor::clock_of_box;
 use crate::factor::Tried;
 use crate::login::Refusal;
 use crate::note::Note;
@@ -94,4 +93,11 @@ pub fn somebody_else(visit: &Visit<'_>, user: &str) -> Result<(), Failure> {
         true => Err(Failure::invalid("nothing was changed: that is you").action("Change what is yours under Account")),
         false => Ok(()),
     }
+}
+
+/// Codes are right for a minute: a clock that is wrong refuses all of them.
+pub fn clock_of_box(visit: &Visit<'_>) -> String {
+    let now = chrono::DateTime::from_timestamp(visit.server.clock.now().secs, 0).unwrap_or_default();
+    let local = now.with_timezone(&chrono::Local);
+    format!("Codes go by the time: the clock of this box says {}.", local.format("%Y-%m-%d %H:%M"))
 }

@@ -23,15 +23,14 @@ use uuid::Uuid;
 
 use super::own::{Life, OwnerSlot};
 use crate::config::edit::replace_file;
-use crate::daemon::page::FACTORS_FILE;
-use crate::folder::{CONFIG_NAME, LINKS_NAME};
+use crate::folder::{CONFIG_NAME, FACTORS_NAME, LINKS_NAME};
 
 const FORMAT: u32 = 1;
 /// In the data folder, in the order in which they are put back: what lets people in comes before the file that names them.
 const FILES: [&str; 11] = [
     "secrets.key",
     "secrets",
-    FACTORS_FILE,
+    FACTORS_NAME,
     "tokens",
     LINKS_NAME,
     "ssh_host_ed25519_key",
@@ -169,7 +168,7 @@ impl Gathered {
             Bytes::Text(text) if file.name == LINKS_NAME => {
                 KeptFile { bytes: Bytes::Text(without_uses(text)), ..file.clone() }
             }
-            Bytes::Text(text) if file.name == FACTORS_FILE => {
+            Bytes::Text(text) if file.name == FACTORS_NAME => {
                 KeptFile { bytes: Bytes::of(factors_without_uses(text.as_bytes())), ..file.clone() }
             }
             _ => file.clone(),
@@ -254,7 +253,7 @@ impl Contents {
         let Some(before) = before else { return vec!["the first version".to_owned()] };
         let word = |name: &str| match name {
             "secrets" | "secrets.key" => "passwords".to_owned(),
-            FACTORS_FILE => "second factors".to_owned(),
+            FACTORS_NAME => "second factors".to_owned(),
             "tokens" => "app tokens".to_owned(),
             LINKS_NAME => "links".to_owned(),
             "ssh_host_ed25519_key" => "the SSH host key".to_owned(),
@@ -380,7 +379,7 @@ impl Pending {
             match self.contents.files.iter().find(|file| file.name == **name) {
                 // How far moves of volumes are is no wish of anybody.
                 // `contents.ways_in_stay_guarded`
-                _ if [MOVES, FACTORS_FILE].contains(name) && !is_another_life => {}
+                _ if [MOVES, FACTORS_NAME].contains(name) && !is_another_life => {}
                 Some(file) => replace_file(&data.join(name), &of(file)?, 0o600)?,
                 // People go back to what they were; a key that was made since stays.
                 None if is_another_life || PEOPLE.contains(name) => remove(&data.join(name))?,
@@ -564,7 +563,7 @@ mod tests {
         let factors = r#"{"is_demanded":true,"of":{}}"#;
         let (old, new) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let none = BTreeMap::new();
-        let (file, there) = (old.path().join(FACTORS_FILE), new.path().join(FACTORS_FILE));
+        let (file, there) = (old.path().join(FACTORS_NAME), new.path().join(FACTORS_NAME));
         std::fs::write(old.path().join(CONFIG_NAME), CONFIG).unwrap();
         let (before, without) = (gathered(old.path()).digest(&none), of(old.path()));
         std::fs::write(&file, factors).unwrap();

@@ -36,12 +36,14 @@ pub(crate) mod contents;
 pub(crate) mod found;
 mod notices;
 mod own;
+pub(super) mod passwords;
 mod restore;
 mod sent;
 pub(crate) mod versions;
 
 use contents::{Contents, Gathered, Writer};
 use own::Own;
+use passwords::{Held, Passwords};
 use versions::{Listed, Place};
 
 use super::Daemon;
@@ -101,51 +103,6 @@ impl BoxRecord {
     /// The password that somebody has. It becomes a slot if that is an owner.
     pub(crate) fn note_password(&self, user: &str, password: &str) {
         self.passwords.note(user, password);
-    }
-}
-
-/// Passwords in clear, for as long as slots are made of them.
-#[derive(Default)]
-pub(crate) struct Passwords {
-    /// Until their slots are made.
-    given: Mutex<BTreeMap<String, Arc<Secret>>>,
-    /// Owners whose passwords open nothing.
-    lacking: Mutex<BTreeSet<String>>,
-    /// Users whose passwords are being set.
-    held: Mutex<BTreeSet<String>>,
-    wake: Arc<Notify>,
-}
-
-impl Passwords {
-    fn note(&self, user: &str, password: &str) {
-        let secret = Arc::new(Secret::Passphrase(password.to_owned().into()));
-        self.given.lock().insert(user.to_owned(), secret);
-        self.wake.notify_one();
-    }
-
-    /// Somebody logged in (`record.log_in_mends`).
-    pub(crate) fn seen(&self, user: &str, password: &str) {
-        if self.lacking.lock().contains(user) {
-            self.note(user, password);
-        }
-    }
-
-    fn hold(self: &Arc<Self>, user: &str) -> Held {
-        self.held.lock().insert(user.to_owned());
-        Held { user: user.to_owned(), passwords: Arc::clone(self) }
-    }
-}
-
-/// The slot of a password that is being set stays while this does (`own.slot_before_password`).
-pub(crate) struct Held {
-    user: String,
-    passwords: Arc<Passwords>,
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.passwords.held.lock().remove(&self.user);
-        self.passwords.wake.notify_one();
     }
 }
 

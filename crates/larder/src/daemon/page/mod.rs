@@ -31,15 +31,15 @@ use sha2::{Digest, Sha256};
 
 use self::hosts::Hosts;
 use self::in_process::InProcess;
-use super::box_record::Passwords;
+use super::box_record::passwords::Passwords;
 use super::entitled::Entitlements;
 use crate::config::PageConfig;
 use crate::config::edit::replace_file;
+use crate::folder::FACTORS_NAME;
 
 const SESSIONS_FILE: &str = "page_sessions";
 /// Of a file of sessions or factors: more is no file of ours.
 pub(crate) const SESSIONS_BYTES_MAX: u64 = 4 << 20;
-pub(crate) const FACTORS_FILE: &str = "page_factors";
 /// The list of shares in the file view.
 const FILES: &str = "/?shares";
 
@@ -68,7 +68,7 @@ impl PageGuest {
         let people = People {
             handle: around.handle.clone(),
             entitlements: around.entitlements.clone(),
-            factors: around.data.join(FACTORS_FILE),
+            factors: around.data.join(FACTORS_NAME),
             sessions: around.data.join(SESSIONS_FILE),
             passwords: Arc::clone(&around.passwords),
         };
@@ -90,7 +90,7 @@ impl PageGuest {
 
     /// `page.kept_factors`
     fn take_factors(&self) {
-        let file = self.around.data.join(FACTORS_FILE);
+        let file = self.around.data.join(FACTORS_NAME);
         match std::fs::metadata(&file) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => self.web.take_factors(None),
             Ok(about) if about.len() <= SESSIONS_BYTES_MAX => {
