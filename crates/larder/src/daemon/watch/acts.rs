@@ -106,12 +106,13 @@ pub(crate) async fn audited(
         result: "its caller went away before it ended".to_owned(),
     };
     let mut act = Act { daemon: Arc::clone(&daemon), record: Some(record) };
-    let response = match is_remote.then(|| asked.name) {
-        Some(name) => match may_ask_from_afar(&daemon, name, &asked_for).await {
-            Ok(()) => respond(daemon, named, request).await,
-            Err(failure) => (status_of(failure.kind), axum::Json(failure)).into_response(),
-        },
-        None => respond(daemon, named, request).await,
+    let may_ask = match is_remote {
+        true => may_ask_from_afar(&daemon, asked.name, &asked_for).await,
+        false => Ok(()),
+    };
+    let response = match may_ask {
+        Ok(()) => respond(daemon, named, request).await,
+        Err(failure) => (status_of(failure.kind), axum::Json(failure)).into_response(),
     };
     act.ended(response.status());
     drop(act);
