@@ -77,6 +77,7 @@ mod tests {
         assert!(check(Schedule::Weekly, 11, 12, true), "never at night, it seems");
         assert!(check(Schedule::Monthly, 30, 5, false) && !check(Schedule::Monthly, 30, 6, false));
         assert!(!check(Schedule::Off, 1000, 3, false));
-        assert!(!Schedule::Daily.is_due(10 * DAY_MS, DAY_MS, 3, false), "the clock was set back");
+        assert!(!Schedule::Daily.is_due(DAY_MS + 1000, DAY_MS, 3, false), "the clock was set back a little");
+        assert!(Schedule::Daily.is_due(10 * DAY_MS, DAY_MS, 3, false), "the clock was wrong when it was scrubbed");
     }
 }
