@@ -15,7 +15,7 @@ import nfs3
 from conftest import client, make, payload
 from larderd import Larder, StartFailed, binary, run
 from nfs3 import NfsError
-from waiting import lines_until, remove_folder
+from waiting import lines_until, remove_folder, wait_for
 
 
 def refusal(larder, *must_contain, timeout_s=30):
@@ -221,8 +221,12 @@ def test_a_folder_beside_the_disks_of_a_pool_is_not_left_out_silently(folder):
     second = Larder(first.disks, folder / "second").start()
     assert "DEGRADED" in second.run("pool", "status", check=True).stdout
     assert second.stop() == 0
+    # It is what its label says, wherever it is.
     (folder / "elsewhere").rename(folder / "moved")
-    refusal(Larder([*first.disks[:2], folder / "moved"], folder / "second"), folder / "moved", "pool import")
+    again = Larder([*first.disks[:2], folder / "moved"], folder / "second").start()
+    wait_for(lambda: [disk["state"] for disk in again.status()["disks"]] == ["online"] * 3)
+    assert str(folder / "moved") in [disk["path"] for disk in again.status()["disks"]]
+    assert again.stop() == 0
 
 
 # ---- pool, volume, share, user, check ----

@@ -353,6 +353,7 @@ impl Daemon {
             notes.push(opens_later(name));
         }
         // One that is unfit would be tried at each log-in.
+        *passwords.settled.lock() = own.owners.keys().chain(&unfit).cloned().collect();
         *passwords.lacking.lock() = lacking.difference(&unfit).cloned().collect();
         if own.opens_with().is_empty() {
             notes.push(

@@ -12,7 +12,9 @@ use tokio::sync::Notify;
 pub(crate) struct Passwords {
     /// Until their slots are made.
     pub(super) given: Mutex<BTreeMap<String, Arc<Secret>>>,
-    /// Owners whose passwords open nothing.
+    /// Users whose passwords need no slot: they have one, or are too weak for one.
+    pub(super) settled: Mutex<BTreeSet<String>>,
+    /// Owners whose passwords open nothing yet.
     pub(super) lacking: Mutex<BTreeSet<String>>,
     /// Users whose passwords are being set.
     pub(super) held: Mutex<BTreeSet<String>>,
@@ -26,9 +28,9 @@ impl Passwords {
         self.wake.notify_one();
     }
 
-    /// Somebody logged in (`record.log_in_mends`).
+    /// An owner logged in (`record.log_in_mends`).
     pub(crate) fn seen(&self, user: &str, password: &str) {
-        if self.lacking.lock().contains(user) {
+        if !self.settled.lock().contains(user) {
             self.note(user, password);
         }
     }

@@ -278,7 +278,9 @@ impl LogIn for People {
                 Ok(()) => {
                     let standing = self.standing(&name).ok_or(Refusal::Wrong)?;
                     // `record.log_in_mends`
-                    self.passwords.seen(&name, &password);
+                    if standing.role == Role::Owner {
+                        self.passwords.seen(&name, &password);
+                    }
                     Ok(standing)
                 }
                 Err(PasswordRefused::Wrong) => Err(Refusal::Wrong),
