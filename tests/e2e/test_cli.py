@@ -224,7 +224,7 @@ def test_a_folder_beside_the_disks_of_a_pool_is_not_left_out_silently(folder):
     # It is what its label says, wherever it is.
     (folder / "elsewhere").rename(folder / "moved")
     again = Larder([*first.disks[:2], folder / "moved"], folder / "second").start()
-    wait_for(lambda: [disk["state"] for disk in again.status()["disks"]] == ["online"] * 3)
+    wait_for(lambda: [disk["state"] for disk in again.status()["disks"]] == ["ONLINE"] * 3)
     assert str(folder / "moved") in [disk["path"] for disk in again.status()["disks"]]
     assert again.stop() == 0
 
