@@ -383,7 +383,9 @@ fn moved_disks(config: &Config, disks: &[PathBuf]) -> Vec<Moved> {
         // Another pool may have that name: one disk at least is where the file says.
         let known = of(&pool.disks)?;
         let found = of(&[&pool.disks[..], disks].concat()).filter(|found| found.id == known.id)?;
-        let places: Vec<PathBuf> = found.disks.into_iter().map(|disk| disk.path).collect();
+        // A disk that is where it was is not also elsewhere: that is a copy of it.
+        let stays = |id| known.disks.iter().find(|disk| disk.present && disk.id == id).map(|disk| disk.path.clone());
+        let places: Vec<PathBuf> = found.disks.into_iter().map(|disk| stays(disk.id).unwrap_or(disk.path)).collect();
         (places != pool.disks).then(|| (pool.name.clone(), places))
     };
     config.pools.iter().filter_map(moved).collect()
