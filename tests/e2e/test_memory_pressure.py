@@ -47,7 +47,11 @@ def stalls_us():
 def strain(group, folder):
     """A neighbour that reads a file through a map that does not fit in its group: the whole machine's pressure rises."""
     big = folder / "map"
-    big.write_bytes(os.urandom(MIB) * 256)
+    with open(big, "wb") as file:
+        file.write(os.urandom(MIB) * 256)
+        os.fsync(file.fileno())
+        # What is cached already would be on our account.
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     started = []
 
     def start():
