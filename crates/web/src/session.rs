@@ -84,7 +84,7 @@ struct Entry {
     from: Option<IpAddr>,
     began: Duration,
     seen: Duration,
-    /// When its user last showed who that is, in this run (`browsers.password_again`).
+    /// When its user last showed who that is (`browsers.password_again`). A restart remembers the log-in alone.
     proved: Option<Duration>,
     note: Option<Note>,
 }
@@ -259,7 +259,10 @@ impl Sessions {
             let Some(key) = key.filter(|_| age < AGE_MAX && idle < IDLE_MAX) else { continue };
             let Kept { user, generation, csrf, agent, from, .. } = kept;
             let (began, seen) = (now.saturating_sub(age), now.saturating_sub(idle));
-            all.insert(key, Entry { user, generation, csrf, agent, from, began, seen, proved: None, note: None });
+            all.insert(
+                key,
+                Entry { user, generation, csrf, agent, from, began, seen, proved: Some(began), note: None },
+            );
         }
     }
 

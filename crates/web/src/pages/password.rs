@@ -14,12 +14,13 @@ pub async fn proved_again(visit: &Visit<'_>) -> Result<(), Failure> {
     let Some(session) = &visit.session else { return Err(denied("nobody is logged in")) };
     let given = visit.form.get("current").unwrap_or_default().to_owned();
     let sessions = &visit.server.sessions;
-    if given.is_empty() && sessions.is_proved(session, visit.now()) {
+    let is_proved = sessions.is_proved(session, visit.now());
+    if given.is_empty() && is_proved {
         return Ok(());
     }
     let standing = visit.server.log_in.standing(visit.user());
     if standing.is_some_and(|standing| !standing.has_password) {
-        return match sessions.is_proved(session, visit.now()) {
+        return match is_proved {
             true => Ok(()),
             false => Err(log_in_again("you have no password")),
         };
@@ -39,8 +40,10 @@ pub async fn proved_again(visit: &Visit<'_>) -> Result<(), Failure> {
             return Err(denied(format!("the current password could not be checked: {why}")));
         }
     }
-    second_factor(visit).await?;
-    sessions.prove(session, visit.now());
+    if !is_proved {
+        second_factor(visit).await?;
+        sessions.prove(session, visit.now());
+    }
     Ok(())
 }
 
