@@ -276,13 +276,9 @@ impl Daemon {
             None if state.secrets.has(name) => state.secrets.generated(name)?,
             None => Some(state.secrets.generate(name)?),
         };
-        drop(state);
+        // Its slot is made with the recovery key's, once the file names the user.
         if let Some(password) = &known {
             self.record.note_password(name, password);
-            // Before anybody writes it down.
-            if let Some(note) = self.keep_record_before_answer().await {
-                tracing::warn!("{note}");
-            }
         }
         Ok(known)
     }
