@@ -74,11 +74,15 @@ pub struct DamageReport {
 type Segments<'a> = BTreeMap<SegmentId, (&'a str, Vec<Range<u64>>)>;
 
 impl Registry {
-    /// The files and metadata that lose bytes with these objects. Opens the volumes concerned.
+    /// The files and metadata that lose bytes with these objects. Opens the volumes concerned; without
+    /// objects it reads nothing, so that whoever only looks is no user of the pool for a scrub.
     pub async fn damaged_files(&self, objects: &[DamagedObject]) -> FsResult<DamageReport> {
         let mut report = DamageReport::default();
+        if objects.is_empty() {
+            return Ok(report);
+        }
         let (document, _) = self.read().await?;
-        let living = document.volumes.iter().filter(|entry| !entry.doomed && !objects.is_empty());
+        let living = document.volumes.iter().filter(|entry| !entry.doomed);
         let volumes: Vec<(VolumeInfo, &[Ancestor])> = living.map(|entry| (entry.info(), entry.lineage())).collect();
         let mut known: BTreeSet<&str> = BTreeSet::new();
         for (volume, lineage) in &volumes {

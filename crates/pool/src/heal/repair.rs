@@ -59,14 +59,15 @@ pub async fn run(core: Arc<Core>) {
         }
         core.repairs.busy.store(true, Ordering::Release);
         core.repair_queued().await;
-        if core.repairs.take_all() {
+        let is_pass = core.repairs.take_all();
+        if is_pass {
             core.repair_all().await;
+        }
+        if core.repairs.take_room() || is_pass {
             pause = OWED_AGAIN_MIN;
         }
-        if core.repairs.take_room() {
-            pause = OWED_AGAIN_MIN;
-        }
-        if core.repairs.is_owing() && tried.elapsed() >= pause {
+        // A disk that came back may have what could not be made without it.
+        if core.repairs.is_owing() && (is_pass || tried.elapsed() >= pause) {
             core.repairs.giving.store(true, Ordering::Release);
             let has_given = core.repair_owed().await;
             core.repairs.giving.store(false, Ordering::Release);
