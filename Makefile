@@ -50,8 +50,8 @@ BUILD_PACKAGES := gcc libc6-dev make
 UP_PACKAGES := $(BUILD_PACKAGES) fuse3
 # What the load generators of `larder bench share` are tested against.
 SERVER_PACKAGES := nfs-ganesha nfs-ganesha-vfs openssh-client openssh-server openssl rclone rpcbind samba
-TEST_PACKAGES := $(UP_PACKAGES) $(SERVER_PACKAGES) acl attr borgbackup btrfs-progs cadaver chromium chromium-driver curl davfs2 dbus-daemon e2fsprogs fdisk fio git gvfs-backends \
-	iperf3 iproute2 libglib2.0-bin libnfs-dev libnfs-utils litmus $(if $(shell command -v npm),,npm) nut-server procps psmisc python3-impacket python3-pytest python3-pytest-timeout python3-pytest-xdist python3-selenium restic rsync samba-testsuite sshfs \
+TEST_PACKAGES := $(UP_PACKAGES) $(SERVER_PACKAGES) acl attr borgbackup btrfs-progs cadaver chromium chromium-driver curl davfs2 dbus-daemon e2fsprogs faketime fdisk fio git gvfs-backends \
+	iperf3 iproute2 libglib2.0-bin libnfs-dev libnfs-utils litmus $(if $(shell command -v npm),,npm) nut-server procps psmisc python3-impacket python3-pytest python3-pytest-timeout python3-pytest-xdist python3-selenium restic rsync samba-testsuite samba-vfs-modules sshfs \
 	smbclient strace systemd util-linux xfsprogs
 BENCH_PACKAGES := $(TEST_PACKAGES) apache2 bindfs redis-server s3fs
 DEB_PACKAGES := binutils curl debootstrap dpkg systemd-container

@@ -129,11 +129,12 @@ class Ganesha(Process):
 
 
 class Smbd(Process):
-    """Shares `bench`, read-only `sealed`, and those of `more`: a folder for each name."""
+    """Shares `bench`, read-only `sealed`, and those of `more`: a folder for each name. `settings` are lines for all of them."""
 
     name = "smbd"
     password = PASSWORD
     more = {}
+    settings = ""
 
     def start(self):
         for sub in ("private", "lock", "state", "cache", "pid", "ncalrpc"):
@@ -148,7 +149,7 @@ class Smbd(Process):
             f"private dir = {self.folder}/private\nlock directory = {self.folder}/lock\n"
             f"state directory = {self.folder}/state\ncache directory = {self.folder}/cache\n"
             f"pid directory = {self.folder}/pid\nncalrpc dir = {self.folder}/ncalrpc\n"
-            f"log file = {self.folder}/smbd.log\npassdb backend = smbpasswd:{self.folder}/private/smbpasswd\n"
+            f"{self.settings}log file = {self.folder}/smbd.log\npassdb backend = smbpasswd:{self.folder}/private/smbpasswd\n"
             f"[bench]\npath = {self.export}\nread only = no\nforce user = root\n"
             f"[sealed]\npath = {self.export}\nread only = yes\n"
             + "".join(f"[{name}]\npath = {path}\nread only = no\nforce user = root\n" for name, path in self.more.items())
