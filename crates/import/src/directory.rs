@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use larder_fs::Ino;
 
@@ -25,15 +25,29 @@ pub(crate) struct Directory {
     pub(crate) dest: Option<Ino>,
     /// Entries that have no name yet, and one for the walk (`import.times_of_directories_last`).
     pending: AtomicUsize,
+    /// Files in it are parts of others (`doubles`).
+    has_doubles: AtomicBool,
 }
 
 impl Directory {
     pub(crate) fn top(fd: OwnedFd, stat: Stat, dest: Option<Ino>) -> Arc<Directory> {
-        Arc::new(Directory { fd, stat, path: PathBuf::new(), dest, pending: AtomicUsize::new(1) })
+        Arc::new(Directory::at(PathBuf::new(), fd, stat, dest))
     }
 
     pub(crate) fn below(&self, name: &CStr, fd: OwnedFd, stat: Stat, dest: Option<Ino>) -> Arc<Directory> {
-        Arc::new(Directory { fd, stat, path: self.path_of(name), dest, pending: AtomicUsize::new(1) })
+        Arc::new(Directory::at(self.path_of(name), fd, stat, dest))
+    }
+
+    fn at(path: PathBuf, fd: OwnedFd, stat: Stat, dest: Option<Ino>) -> Directory {
+        Directory { fd, stat, path, dest, pending: AtomicUsize::new(1), has_doubles: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn note_double(&self) {
+        self.has_doubles.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn has_doubles(&self) -> bool {
+        self.has_doubles.load(Ordering::Acquire)
     }
 
     pub(crate) fn path_of(&self, name: &CStr) -> PathBuf {

@@ -10,6 +10,7 @@ use larder_fs::{Attr, CreateMode, FileKind, FsError, Ino, SetAttr, SetTime, Stab
 use rustix::io::Errno;
 
 use crate::directory::Directory;
+use crate::doubles;
 use crate::marker::{self, Marker};
 use crate::source::{self, NameAndValue, Stat, Xattrs};
 use crate::state::Import;
@@ -112,10 +113,15 @@ pub(crate) fn has_kept(import: &Import, attr: &Attr, wanted: &Xattrs) -> Result<
     if !(has_dos && has_created) {
         return Ok(false);
     }
-    let Some(dir) = streams_of(import, attr.id.ino, &wanted.streams, false)? else {
-        return Ok(wanted.streams.is_empty());
+    has_streams(import, attr.id.ino, &wanted.streams)
+}
+
+/// Whether an inode has these streams, beside others.
+pub(crate) fn has_streams(import: &Import, ino: Ino, wanted: &[NameAndValue]) -> Result<bool, FsError> {
+    let Some(dir) = streams_of(import, ino, wanted, false)? else {
+        return Ok(wanted.is_empty());
     };
-    for (name, data) in &wanted.streams {
+    for (name, data) in wanted {
         if !has_stream(import, dir, name, data)?.1 {
             return Ok(false);
         }
@@ -144,7 +150,7 @@ fn has_stream(import: &Import, dir: Ino, name: &[u8], data: &[u8]) -> Result<(Op
 
 /// Gives a copy the streams of its source, durably: the name of the copy waits for its own data alone. Streams that the source does
 /// not have stay.
-fn set_streams(import: &Import, ino: Ino, wanted: &[NameAndValue]) -> Result<(), FsError> {
+pub(crate) fn set_streams(import: &Import, ino: Ino, wanted: &[NameAndValue]) -> Result<(), FsError> {
     let (files, cred) = (&import.files, &import.cred);
     let Some(dir) = streams_of(import, ino, wanted, true)? else { return Ok(()) };
     for (name, data) in wanted {
@@ -210,6 +216,9 @@ pub(crate) fn release(import: &Import, dir: &Directory) {
 /// All entries of a directory have their names: now it gets its attributes, if it has not had them
 /// (`import.times_of_directories_last`).
 fn directory(import: &Import, dir: &Directory) {
+    if !import.options.dry_run {
+        doubles::each(import, dir, doubles::Do::Give);
+    }
     // The root of a volume keeps its own: it is the share's top folder.
     let Some(ino) = dir.dest.filter(|ino| *ino != Ino::ROOT && !import.options.dry_run) else { return };
     let done = directory_attributes(import, dir, ino);

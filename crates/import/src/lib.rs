@@ -15,7 +15,8 @@
 //! - `import.nothing_of_others`: an import replaces and removes only what an import brought and nobody changed since, which
 //!   the marker at each file tells ([`marker`]). All else is left as it is and named.
 //! - `import.samba_kept`: streams, DOS attributes and the time of creation that Samba, or a shared folder of larder's, kept in
-//!   extended attributes become those of the volume. What cannot be read as such stays the attribute that it is.
+//!   extended attributes become those of the volume, and so does what lies in an AppleDouble file beside its own ([`doubles`]).
+//!   What cannot be read as such stays the attribute or the file that it is.
 //! - `import.inside_the_folder`: the source is read through descriptors of its directories. No symbolic link is followed, and
 //!   no other mount is entered unless asked.
 //! - `import.one_page_at_a_time`: what is kept in memory is a page of names for each level of directories, the jobs in the
@@ -23,9 +24,11 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod apple;
 mod copy;
 mod count;
 mod directory;
+mod doubles;
 mod dress;
 mod links;
 mod marker;

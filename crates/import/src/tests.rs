@@ -444,3 +444,49 @@ async fn what_samba_kept_is_kept() {
     let report = fixture.import(verified()).await.unwrap();
     assert_eq!(report.faults_total, 1, "{:?}", report.faults);
 }
+
+/// `import.samba_kept`: what a Mac wrote beside its files, where streams cannot be kept.
+#[tokio::test(flavor = "multi_thread")]
+async fn apple_double_is_part_of_its_file() {
+    let fixture = Fixture::new().await;
+    let double = |note: &[u8]| crate::apple::tests::double([3; 32], &[("note", note)], b"a fork");
+    let write = |path: &str, data: &[u8]| fs::write(fixture.path(path), data).unwrap();
+    fs::create_dir(fixture.path("dir")).unwrap();
+    for path in ["photo", "dir/deep"] {
+        write(path, b"contents");
+    }
+    write("._photo", &double(b"one"));
+    write("._dir", &double(b"of a folder"));
+    write("dir/._deep", &double(b"deep"));
+    // Not beside a file, and no such file.
+    write("._alone", &double(b"alone"));
+    write("odd", b"contents");
+    write("._odd", b"only a name");
+
+    let report = fixture.imported(verified()).await;
+    assert_eq!(report.copied_files, 5, "photo, deep, odd and what is no part of another");
+    for (path, note) in [("photo", "one"), ("dir", "of a folder"), ("dir/deep", "deep")] {
+        let attr = fixture.at(format!("to/{path}")).await.unwrap();
+        let streams = streams(&fixture.files, attr.id.ino).await;
+        assert_eq!(streams.keys().collect::<Vec<_>>(), [&b"AFP_AfpInfo"[..], b"AFP_Resource", b"note"], "{path}");
+        assert_eq!((&streams[&b"note"[..]][..], &streams[&b"AFP_Resource"[..]][..]), (note.as_bytes(), &b"a fork"[..]));
+    }
+    for (path, is_there) in
+        [("._photo", false), ("._dir", false), ("dir/._deep", false), ("._alone", true), ("._odd", true)]
+    {
+        assert_eq!(fixture.at(format!("to/{path}")).await.is_some(), is_there, "{path}");
+    }
+    let again = fixture.imported(Options { delete: true, ..verified() }).await;
+    assert_eq!((again.copied_files, again.unchanged, again.removed), (0, 5, 0));
+    // One that changed alone is told, and brought.
+    write("._photo", &double(b"two"));
+    fixture.imported(Options::default()).await;
+    let attr = fixture.at("to/photo".to_owned()).await.unwrap();
+    assert_eq!(streams(&fixture.files, attr.id.ino).await[&b"note"[..]], b"two");
+    let dir = fixture.files.named_dir(attr.id.ino, false).await.unwrap().unwrap();
+    fixture.files.unlink(&Cred::root(), dir, b"note").await.unwrap();
+    let before = fixture.at("to/odd".to_owned()).await.unwrap();
+    let checked = fixture.import(verified()).await.unwrap();
+    assert_eq!((checked.faults_total, fixture.at("to/odd".to_owned()).await.unwrap().ctime), (0, before.ctime));
+    assert_eq!(streams(&fixture.files, attr.id.ino).await[&b"note"[..]], b"two", "an import mends it");
+}

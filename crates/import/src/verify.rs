@@ -8,7 +8,7 @@ use crate::directory::{Directory, Job};
 use crate::dress::{self, Trouble};
 use crate::source::{self, Stat};
 use crate::state::Import;
-use crate::{copy, marker::Marker};
+use crate::{copy, doubles, marker::Marker};
 
 const MISSING: &str = "it is not in the volume";
 const LATER: &str = "it changed after it was copied; run the import again";
@@ -73,6 +73,7 @@ fn attributes(
 }
 
 pub(crate) fn directory(import: &Import, dir: &Directory) {
+    doubles::each(import, dir, doubles::Do::Compare);
     let Some(ino) = dir.dest.filter(|ino| *ino != Ino::ROOT) else { return };
     let compared = (|| {
         let attr = import.on(import.files.getattr(ino))?;

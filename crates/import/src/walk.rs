@@ -10,7 +10,7 @@ use crate::directory::{Directory, Job, LEVELS_MAX, PATH_BYTES_MAX};
 use crate::links::Way;
 use crate::source::{self, Names, Stat};
 use crate::state::Import;
-use crate::{copy, dress, remove, verify};
+use crate::{copy, doubles, dress, remove, verify};
 
 const TOO_DEEP: &str = "it lies deeper than an import goes: 4,096 folders, or a path of 32 KiB";
 
@@ -97,6 +97,11 @@ fn page(import: &Import, level: &mut Level, jobs: &SyncSender<Job>, how: For) ->
             Ok(stat) if stat.kind == FileKind::Directory => {
                 level.dir.hold();
                 level.below.push((name, stat));
+            }
+            Ok(stat) if doubles::is_double(&level.dir.fd, &name, &stat) => {
+                level.dir.note_double();
+                import.progress.seen_files.add(1);
+                import.progress.seen_bytes.add(stat.size);
             }
             Ok(stat) => hand_out(import, Job { dir: Arc::clone(&level.dir), name, stat, linked: None }, jobs, how),
             // Removed since the directory was read.

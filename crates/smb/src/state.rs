@@ -13,7 +13,7 @@ use crate::admission::{Admission, AdmissionObserver, Counted, StrangerLedger};
 use crate::auth_policy::{AuthPolicy, AuthSettings};
 use crate::conn::limits::{Limits, MAX_OPENS_PER_CONNECTION};
 use crate::conn::state::{Connection, Open};
-use crate::files::{DurableTable, LeaseTable, OpenBudget, OpenSlot, Replays};
+use crate::files::{DurableTable, Late, LeaseTable, OpenBudget, OpenSlot, Replays};
 use crate::handlers::interfaces::Interfaces;
 use crate::ntstatus;
 use crate::proto::auth::ntlm::UserCreds;
@@ -154,6 +154,8 @@ pub struct ServerState {
     pub(crate) durable: Arc<DurableTable>,
     pub(crate) replays: Arc<Replays<RwLock<Open>>>,
     pub(crate) open_budget: Arc<OpenBudget>,
+    /// Clients that let a lease break go unanswered.
+    pub(crate) late: Arc<Late>,
 }
 
 impl ServerState {
@@ -183,6 +185,7 @@ impl ServerState {
             durable,
             replays: Arc::default(),
             open_budget: Arc::default(),
+            late: Arc::default(),
         }
     }
 

@@ -25,6 +25,7 @@ use tokio::net::TcpStream;
 use tracing::info;
 
 use crate::admission::StrangerAccount;
+use crate::files::Punctual;
 use crate::state::ServerState;
 use state::Connection;
 
@@ -45,6 +46,7 @@ pub async fn connection_loop(
     let conn_id = server.active_connections.register(&conn).await;
     let (tx, rx) = writer::response_queue();
     conn.outbound.attach(tx.clone());
+    conn.outbound.set_client(Punctual::new(&server.late, peer.ip()));
 
     let (writes, evicted) = (writer::writer_task(write_half, rx, server.config.limits.io_timeout), account.evicted());
     let writer_handle = tokio::spawn(async move {

@@ -2,11 +2,12 @@
 //! lease breaks: queued without waiting, never holding the writer open.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use tokio::sync::Notify;
 
 use crate::conn::writer::{NoticeError, ResponseQueue};
+use crate::files::Punctual;
 use crate::proto::crypto::SessionCipher;
 
 /// Unsolicited-message handle of one connection. File state refers to it
@@ -19,6 +20,7 @@ pub(crate) struct Outbound {
     killed: Notify,
     is_killed: AtomicBool,
     is_mac: AtomicBool,
+    client: OnceLock<Arc<Punctual>>,
 }
 
 impl Outbound {
@@ -43,6 +45,11 @@ impl Outbound {
     /// The queue of responses, until the connection ends. A task holds it only while it sends.
     pub(crate) fn queue(&self) -> Option<ResponseQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Who is at the other end (`lease.late_once`).
+    pub(crate) fn set_client(&self, client: Punctual) {
+        let _ = self.client.set(Arc::new(client));
     }
 
     /// The client has sent Apple's create context.
@@ -90,11 +97,12 @@ pub(crate) struct Notified {
     channels: Option<Weak<dyn SessionOutbounds>>,
     /// The session and its keys.
     cipher: Option<(u64, Arc<SessionCipher>)>,
+    client: Option<Arc<Punctual>>,
 }
 
 impl Notified {
     pub(crate) fn new(outbound: &Arc<Outbound>, cipher: Option<(u64, Arc<SessionCipher>)>) -> Self {
-        Self { outbound: Arc::downgrade(outbound), channels: None, cipher }
+        Self { outbound: Arc::downgrade(outbound), channels: None, cipher, client: outbound.client.get().cloned() }
     }
 
     /// As `self`, and through another of `channels` where that fails.
@@ -122,6 +130,16 @@ impl Notified {
     /// Whether the connection is there and a Mac's.
     pub(crate) fn is_mac(&self) -> bool {
         self.outbound.upgrade().is_some_and(|outbound| outbound.is_mac())
+    }
+
+    /// Who is at the other end (`lease.late_once`).
+    pub(crate) fn client(&self) -> Option<&Arc<Punctual>> {
+        self.client.as_ref()
+    }
+
+    /// Whether the client let a break go unanswered a while ago.
+    pub(crate) fn is_late(&self) -> bool {
+        self.client().is_some_and(|client| client.is_late())
     }
 
     /// Queues the notification `bytes`; false when the connection takes none.

@@ -265,12 +265,16 @@ impl FileRef {
     ) -> (Granted, GrantGuard) {
         let mut state = self.node.state();
         let mut grantable = grantable();
+        let sender = state.entry(self.id).map(|entry| entry.owner.clone()).unwrap_or_default();
+        // `lease.late_once`
+        if sender.is_late() {
+            grantable = LeaseState::NONE;
+        }
         if state.is_directory {
             grantable = grantable.without(LeaseState::W);
             self.share.files.leased_directories.add(&self.node);
         }
         state.opens.set_lease(self.id, req.id);
-        let sender = state.entry(self.id).map(|entry| entry.owner.clone()).unwrap_or_default();
         let leases: Vec<(LeaseId, LeaseState)> = state.leases.iter().map(|l| (l.id, l.state)).collect();
         let file = FileView {
             used_beside: state.opens.work_beside(req.id),

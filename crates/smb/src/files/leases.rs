@@ -21,6 +21,7 @@ use crate::proto::messages::{LeaseBreakNotification, OplockBreakNotification};
 use crate::share::ShareBindings;
 
 use super::entries::DurableMark;
+use super::late::Punctual;
 use super::lease::{FileLease, LeaseId, LeaseState, LeaseVersion, Notification};
 use super::table::FileNode;
 
@@ -206,7 +207,7 @@ impl Drop for Notices {
     /// timer. One no connection took waits
     /// the same way while a connection is left that is about to close the
     /// lease's opens, so what waits for the break sees them gone; otherwise
-    /// it drops the lease to NONE. Kept opens to close are closed on tasks of
+    /// it drops the lease to NONE, and so does one to a client that was late (`lease.late_once`). Kept opens to close are closed on tasks of
     /// the current runtime.
     fn drop(&mut self) {
         for notice in self.0.drain(..) {
@@ -221,7 +222,9 @@ impl Drop for Notices {
                     continue;
                 }
             };
-            let delivered = owners.iter().any(|owner| owner.send(&bytes));
+            let taken_by = owners.iter().find(|owner| owner.send(&bytes));
+            let delivered = taken_by.is_some();
+            let is_late = taken_by.is_some_and(Notified::is_late);
             if delivered {
                 debug!("lease break sent");
             } else {
@@ -229,7 +232,9 @@ impl Drop for Notices {
             }
             let closing = || owners.iter().any(Notified::is_alive);
             match ack {
-                Some(ack) if delivered || closing() => start_timer(ack),
+                Some(ack) if !is_late && (delivered || closing()) => {
+                    start_timer(ack, taken_by.and_then(Notified::client).cloned());
+                }
                 Some(ack) => {
                     if let Some(node) = ack.node.upgrade() {
                         drop(node.drop_break(ack.id, ack.seq));
@@ -242,7 +247,7 @@ impl Drop for Notices {
 }
 
 /// Starts the acknowledgment timer of a sent break (MS-SMB2 3.3.6.5).
-fn start_timer(ack: AckWait) {
+fn start_timer(ack: AckWait, told: Option<Arc<Punctual>>) {
     let Ok(runtime) = tokio::runtime::Handle::try_current() else {
         return;
     };
@@ -252,6 +257,9 @@ fn start_timer(ack: AckWait) {
         async move {
             tokio::time::sleep(LEASE_BREAK_TIMEOUT).await;
             if let Some(node) = node.upgrade() {
+                if let Some(told) = told {
+                    told.note_late();
+                }
                 drop(node.drop_break(id, seq));
             }
         }
@@ -595,6 +603,58 @@ mod tests {
             assert!(wait.changed().await);
         }
         assert_eq!(asked.elapsed(), LEASE_BREAK_TIMEOUT);
+    }
+
+    /// `lease.late_once`
+    #[tokio::test(start_paused = true)]
+    async fn others_wait_once_for_a_client_that_answers_no_break() {
+        let (table, late) = (Arc::new(LeaseTable::default()), Arc::new(crate::files::Late::default()));
+        let s = share();
+        let client = |address: &str| {
+            let (outbound, rx) = connection();
+            outbound.set_client(Punctual::new(&late, address.parse().unwrap()));
+            (outbound, rx)
+        };
+        let (holder, mut rx) = client("10.0.0.1");
+        let (again, _rx2) = client("10.0.0.1");
+        let (reader, _rx3) = client("10.0.0.2");
+        let hold = |outbound: &Arc<Outbound>, index: u64, n: u8| {
+            let lease_ref = table.acquire(id(n), &s, Some(index)).unwrap();
+            let mut held = open(&s, index, "f", outbound, Some(id(n)));
+            let (granted, guard) = table.grant(lease_ref, &mut held, &req(n), || LeaseState::RWH).unwrap();
+            drop(guard);
+            (held, granted.state)
+        };
+        let read = |index: u64| {
+            let mut info = FileInfo::new("");
+            info.file_index = index;
+            let request = OpenRequest {
+                sharing: Sharing { access: FILE_READ_DATA, share: ALL },
+                owner: Notified::new(&reader, None),
+                break_handles: true,
+                ..OpenRequest::default()
+            };
+            FileRef::register(&s, &info, crate::tests::memfs::MemFsBackend::new().name_at("f"), request).unwrap()
+        };
+        let held: Vec<_> = (1..=4).map(|n| hold(&holder, u64::from(n), n)).collect();
+        assert!(held.iter().all(|(_, state)| *state == LeaseState::RWH));
+        let asked = Instant::now();
+        let (first, wait) = read(1);
+        let mut wait = wait.unwrap();
+        while first.end_wait().unwrap().is_some() {
+            assert!(wait.changed().await);
+        }
+        assert_eq!(asked.elapsed(), LEASE_BREAK_TIMEOUT);
+        for index in 2..=3 {
+            let (next, _) = read(index);
+            assert!(next.end_wait().unwrap().is_none(), "file {index}: nobody waits again");
+        }
+        assert_eq!(asked.elapsed(), LEASE_BREAK_TIMEOUT);
+        assert_eq!(std::iter::from_fn(|| rx.try_recv()).count(), 3, "it is told of each all the same");
+        assert_eq!(hold(&holder, 5, 5).1, LeaseState::NONE);
+        assert_eq!(hold(&again, 7, 7).1, LeaseState::RWH, "another connection of it");
+        tokio::time::advance(crate::files::LATE_FOR).await;
+        assert_eq!(hold(&holder, 6, 6).1, LeaseState::RWH);
     }
 
     #[tokio::test]

@@ -5,6 +5,7 @@ mod directories;
 mod durable;
 mod entries;
 mod file_ref;
+mod late;
 mod lease;
 mod leases;
 mod pending_delete;
@@ -20,6 +21,9 @@ pub(crate) use durable::{Claim, Durability, DurableReg, DurableTable, Replayable
 pub(crate) use entries::Sharing;
 pub use file_ref::Standing;
 pub(crate) use file_ref::{FileRef, OpenRequest, Refused};
+#[cfg(test)]
+pub(crate) use late::LATE_FOR;
+pub(crate) use late::{Late, Punctual};
 pub(crate) use lease::{Granted, LeaseId, LeaseRequest, LeaseState, LeaseVersion, Trigger};
 #[cfg(test)]
 pub(crate) use leases::LEASE_BREAK_TIMEOUT;
