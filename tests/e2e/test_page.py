@@ -681,9 +681,13 @@ def test_the_file_view_has_the_log_in_of_the_page(daemon, browser):
                 assert not axe.violations(browser) and not browser.out_of_the_page(), (size, dark)
         browser.driver.find_element(By.LINK_TEXT, "Account").click()
         assert around == browser.run(places) == [["Files", "/?shares"], ["Account", "/+/me"]]
+        theme = lambda: browser.run("return document.documentElement.dataset.theme")  # noqa: E731
         browser.driver.find_element(By.CSS_SELECTOR, "button[value=dark]").click()
+        # The answer is another page, on which the link is another.
+        wait_for(lambda: theme() == "dark")
         browser.driver.find_element(By.LINK_TEXT, "Files").click()
-        assert browser.run("return document.documentElement.dataset.theme") == "dark"
+        wait_for(lambda: "/?shares" in browser.driver.current_url)
+        assert theme() == "dark"
         browser.driver.find_element(By.CSS_SELECTOR, "form.out button").click()
         wait_for(lambda: browser.driver.find_elements(By.CSS_SELECTOR, "form[action='/+/login']"))
         browser.visit(daemon.info["page"]["url"] + daemon.share + "/")
