@@ -10,6 +10,7 @@ use larder_fs::{Attr, FileKind, FsError, Ino, SeekTo, SetAttr, Stability};
 use crate::directory::Job;
 use crate::dress::{self, Trouble};
 use crate::marker::Marker;
+use crate::settle;
 use crate::source::{self, Stat};
 use crate::state::Import;
 
@@ -61,7 +62,7 @@ pub(crate) fn copy(import: &Import, job: Job, ready: &SyncSender<Unnamed>) {
 fn bring(import: &Import, job: Job, ready: &SyncSender<Unnamed>) -> Result<(), Trouble> {
     if let Some(ino) = job.linked {
         let done = link(import, &job, ino);
-        dress::release(import, &job.dir);
+        settle::release(import, &job.dir);
         return Ok(done?);
     }
     let brought = match need(import, &job) {
@@ -128,10 +129,10 @@ pub(crate) fn came(import: &Import, job: &Job, ino: Option<Ino>) {
             }
             import.progress.seen_files.add(1);
             import.progress.seen_bytes.add(waiting.stat.size);
-            dress::release(import, &waiting.dir);
+            settle::release(import, &waiting.dir);
         }
     }
-    dress::release(import, &job.dir);
+    settle::release(import, &job.dir);
 }
 
 fn need(import: &Import, job: &Job) -> Result<Need, FsError> {

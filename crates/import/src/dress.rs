@@ -9,8 +9,6 @@ use larder_fs::posix_acl;
 use larder_fs::{Attr, CreateMode, FileKind, FsError, Ino, SetAttr, SetTime, Stability, XattrMode};
 use rustix::io::Errno;
 
-use crate::directory::Directory;
-use crate::doubles;
 use crate::marker::{self, Marker};
 use crate::source::{self, NameAndValue, Stat, Xattrs};
 use crate::state::Import;
@@ -204,36 +202,6 @@ pub(crate) fn device(stat: &Stat) -> (u32, u32) {
         FileKind::CharDevice | FileKind::BlockDevice => stat.rdev,
         _ => (0, 0),
     }
-}
-
-/// One entry of a directory is there, or will not be.
-pub(crate) fn release(import: &Import, dir: &Directory) {
-    if dir.release() && !import.progress.is_stopped() {
-        directory(import, dir);
-    }
-}
-
-/// All entries of a directory have their names: now it gets its attributes, if it has not had them
-/// (`import.times_of_directories_last`).
-fn directory(import: &Import, dir: &Directory) {
-    if !import.options.dry_run {
-        doubles::each(import, dir, doubles::Do::Give);
-    }
-    // The root of a volume keeps its own: it is the share's top folder.
-    let Some(ino) = dir.dest.filter(|ino| *ino != Ino::ROOT && !import.options.dry_run) else { return };
-    let done = directory_attributes(import, dir, ino);
-    fault(import, &dir.path, done);
-}
-
-fn directory_attributes(import: &Import, dir: &Directory, ino: Ino) -> Result<(), Trouble> {
-    let wanted = source::xattrs(dir.fd.as_fd())?;
-    let (attr, list) = import.on(import.files.acl(ino))?;
-    let same = difference(&attr, &dir.stat, list.is_some()).is_none()
-        && acl(&wanted, &dir.stat)?.as_ref() == list.as_deref()
-        && xattrs_there(import, ino)? == wanted.copied
-        && has_kept(import, &attr, &wanted)?
-        && marker(import, ino)?.is_some();
-    if same { Ok(()) } else { dress(import, ino, &dir.stat, Some(&dir.fd)) }
 }
 
 /// Notes the trouble at its path.

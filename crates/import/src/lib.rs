@@ -36,6 +36,7 @@ mod name;
 mod progress;
 mod remove;
 mod run;
+mod settle;
 mod source;
 mod state;
 mod verify;

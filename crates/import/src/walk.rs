@@ -10,7 +10,7 @@ use crate::directory::{Directory, Job, LEVELS_MAX, PATH_BYTES_MAX};
 use crate::links::Way;
 use crate::source::{self, Names, Stat};
 use crate::state::Import;
-use crate::{copy, doubles, dress, remove, verify};
+use crate::{copy, doubles, dress, remove, settle, verify};
 
 const TOO_DEEP: &str = "it lies deeper than an import goes: 4,096 folders, or a path of 32 KiB";
 
@@ -52,7 +52,7 @@ pub(crate) fn walk(import: &Import, top: Arc<Directory>, jobs: &SyncSender<Job>,
                 false => descend(import, &level.dir, &name, stat, &mount, how),
             };
             if how == For::Copying {
-                dress::release(import, &level.dir);
+                settle::release(import, &level.dir);
             }
             levels.extend(below.and_then(|below| enter(import, below, how)));
             continue;
@@ -72,7 +72,7 @@ fn enter(import: &Import, dir: Arc<Directory>, how: For) -> Option<Level> {
         Err(error) => {
             import.source_fault(&dir.path, error);
             if how == For::Copying {
-                dress::release(import, &dir);
+                settle::release(import, &dir);
             }
             None
         }
@@ -207,7 +207,7 @@ fn leave(import: &Import, level: &Level, how: For) {
             if import.options.delete && level.is_whole {
                 remove::gone(import, &level.dir);
             }
-            dress::release(import, &level.dir);
+            settle::release(import, &level.dir);
         }
         For::Verifying => verify::directory(import, &level.dir),
     }
