@@ -94,7 +94,8 @@ fn is_left_blank(fork: &[u8]) -> bool {
 /// The attributes in the block at `block`; they name their values by the place in the file.
 fn attributes(file: &[u8], block: &[u8]) -> Option<Vec<NameAndValue>> {
     let count = usize::from(u16_at(block, ATTRIBUTES_HEADER_BYTES - 2)?);
-    let (mut found, mut at): (Vec<(&[u8], &[u8])>, usize) = (Vec::new(), ATTRIBUTES_HEADER_BYTES);
+    let mut found: Vec<(&[u8], &[u8])> = Vec::new();
+    let mut at = ATTRIBUTES_HEADER_BYTES;
     for _ in 0..count {
         let (offset, length) = (u32_at(block, at)? as usize, u32_at(block, at + 4)? as usize);
         let name_bytes = usize::from(*block.get(at + 10)?);
