@@ -3,6 +3,8 @@
   E1  A passkey is added, asked for after the password, and logs in alone; its user names and removes it. Chromium's own authenticator signs.
   E2  An issuer lets people in who are users here. Tokens with a wrong nonce, audience, time, signature or algorithm let nobody in, and neither does
       a state that was used or is another browser's. Keys turn. While the issuer is away, the password works.
+  E3  The first log-in by the issuer asks for the password here; a name at the issuer is nobody's for good. That outlives a crash, and ends with a
+      password that an owner sets and with the user.
 """
 
 import base64
@@ -122,7 +124,9 @@ class Issuer(ThreadingHTTPServer):
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Answer)
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
-        self.user, self.asked, self.bend = "ann", {}, {}
+        self.user, self.sub, self.asked, self.bend = "ann", "7", {}, {}
+        # Claims of the answer about a person; `None`: there is no such endpoint.
+        self.info = None
         self.turn("first")
 
     def turn(self, kid):
@@ -134,7 +138,8 @@ class Issuer(ThreadingHTTPServer):
 
     def token(self, asked):
         now = int(time.time())
-        claims = {"iss": self.url, "aud": "pantry", "sub": "7", "iat": now, "exp": now + 60, "nonce": asked["nonce"], "preferred_username": self.user}
+        claims = {"iss": self.url, "aud": "pantry", "sub": self.sub, "iat": now, "exp": now + 60, "nonce": asked["nonce"]}
+        claims |= {} if self.info else {"preferred_username": self.user}
         header = {"alg": "RS256", "kid": self.kid} | self.bend.get("header", {})
         message = f"{b64(json.dumps(header).encode())}.{b64(json.dumps(claims | self.bend.get('claims', {})).encode())}"
         key = self.bend.get("key", self.key)
@@ -158,7 +163,11 @@ class Answer(BaseHTTPRequestHandler):
         url = self.server.url
         path, _, query = self.path.partition("?")
         if path == "/.well-known/openid-configuration":
-            return self.say({"issuer": url, "authorization_endpoint": f"{url}/in", "token_endpoint": f"{url}/token", "jwks_uri": f"{url}/keys"})
+            known = {"issuer": url, "authorization_endpoint": f"{url}/in", "token_endpoint": f"{url}/token", "jwks_uri": f"{url}/keys"}
+            return self.say(known | ({"userinfo_endpoint": f"{url}/me"} if self.server.info else {}))
+        if path == "/me":
+            right = self.headers["Authorization"] == "Bearer x"
+            return self.say(self.server.info if right else {}, 200 if right else 401)
         if path == "/keys":
             return self.say(self.server.keys())
         asked = dict(urllib.parse.parse_qsl(query))
@@ -212,8 +221,67 @@ def arrive(daemon, issuer):
     return person, finish
 
 
+def first_time(person, finish, password):
+    """The password here, asked for by the page that a first log-in ends at."""
+    status, page = person.get(finish)
+    assert status == 200 and "for the first time" in page, (status, re.sub("<[^>]+>", " ", page)[-600:])
+    return person.post("/+/login/issuer", ticket=re.search('name="ticket" value="([^"]+)"', page)[1], password=password)
+
+
+def comes(daemon, issuer):
+    person, finish = arrive(daemon, issuer)
+    return person.get(finish)
+
+
+def test_a_name_at_the_issuer_is_bound_to_a_person_once(own, issuer):  # noqa: F811
+    daemon = in_office(own, issuer)
+    add_user(daemon, "bob", password=ANN)
+    issuer.sub = "4711"
+    person, finish = arrive(daemon, issuer)
+    assert first_time(person, finish, "guess")[0] == 401
+    assert person.get("/+/me")[0] == 303
+    issuer.sub = "7"
+    person, finish = arrive(daemon, issuer)
+    assert first_time(person, finish, ANN)[0] == 303 and person.get("/+/me")[0] == 200
+    daemon.kill()
+    daemon.start()
+    assert comes(daemon, issuer)[0] == 303, "it is on disk before the answer"
+    # Another's name now: the person is who they were.
+    issuer.user = "bob"
+    person, finish = arrive(daemon, issuer)
+    assert person.get(finish)[0] == 303 and "ann" in person.get("/+/me")[1]
+    issuer.user, issuer.sub = "ann", "4711"
+    status, page = comes(daemon, issuer)
+    assert status == 401 and "ann is somebody else at Office" in page
+    # What only the answer about a person says.
+    issuer.sub, issuer.info = "8", {"sub": "8", "preferred_username": "bob"}
+    daemon.kill()
+    daemon.start()
+    person, finish = arrive(daemon, issuer)
+    assert first_time(person, finish, ANN)[0] == 303
+    issuer.info["sub"] = "9"
+    issuer.sub = "10"
+    assert "about somebody else" in comes(daemon, issuer)[1]
+    issuer.info, issuer.sub = None, "7"
+    new = daemon.data / "new"
+    new.write_text("another of hers 5\n")
+    told = daemon.run("user", "passwd", "ann", "--password-file", new).stdout
+    assert "who the user is at the issuer" in told, told
+    daemon.run("user", "remove", "bob")
+    add_user(daemon, "bob", password="another bob 6")
+    for name, sub, password in [("ann", "7", "another of hers 5"), ("bob", "8", "another bob 6")]:
+        issuer.user, issuer.sub = name, sub
+        person, finish = arrive(daemon, issuer)
+        assert first_time(person, finish, ANN)[0] == 401, "not the password of before"
+        person, finish = arrive(daemon, issuer)
+        assert first_time(person, finish, password)[0] == 303
+    ended(daemon)
+
+
 def test_an_issuer_lets_its_people_in(own, issuer, browser):  # noqa: F811
     daemon = in_office(own, issuer)
+    person, finish = arrive(daemon, issuer)
+    assert first_time(person, finish, ANN)[0] == 303
     url = f"https://localhost:{port_of(daemon)}/+/"
     browser.complaints()  # Those of pages before do not count.
     with contextlib.ExitStack() as undo:
@@ -245,8 +313,8 @@ def test_an_issuer_lets_its_people_in(own, issuer, browser):  # noqa: F811
         ({"claims": {"iss": "https://evil.test"}}, "another issuer"),
         ({"claims": {"exp": now - 3600}}, "is over"),
         ({"claims": {"iat": now + 3600}}, "of the future"),
-        ({"claims": {"preferred_username": "eve"}}, "no user eve here"),
-        ({"claims": {"preferred_username": "<b>eve"}}, "no user &#60;b&#62;eve here"),
+        ({"claims": {"sub": "8", "preferred_username": "eve"}}, "no user eve here"),
+        ({"claims": {"sub": "8", "preferred_username": "<b>eve"}}, "no user &#60;b&#62;eve here"),
         ({"header": {"alg": "none"}}, "not believed"),
         ({"header": {"alg": "HS256"}}, "not believed"),
         ({"key": other}, "signature"),

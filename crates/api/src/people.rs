@@ -146,6 +146,9 @@ pub struct PasswordSet {
     /// Whether codes of a telephone ended.
     #[serde(default)]
     pub codes: bool,
+    /// Whether the user was bound to a person at the issuer of log-ins.
+    #[serde(default)]
+    pub issued: bool,
     /// Sentences about what the password does not open.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,

@@ -20,12 +20,14 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{Hash, Hasher};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
 use larder_base::metrics::Metrics;
+/// The network that an address counts as (`strangers.by_network`).
+pub use larder_base::network::network;
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
@@ -45,14 +47,6 @@ const WAITING_MAX: usize = 16_384;
 const SHARE_OF_NETWORK: usize = 8;
 /// The part of the budget that a network with some logins under way has.
 const SMALL_NETWORK: usize = 64;
-
-/// The network that an address counts as (`strangers.by_network`).
-pub fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(six) => IpAddr::V6(Ipv6Addr::from_bits(six.to_bits() & !u128::from(u64::MAX))),
-        four => four,
-    }
-}
 
 /// A number that stands for a network, where addresses are no keys.
 pub fn number(network: IpAddr) -> u64 {

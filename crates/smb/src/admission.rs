@@ -2,11 +2,13 @@
 //! logons and refusals are reported to whoever embeds the server.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+pub(crate) use larder_base::network::network;
 
 /// What happened at the door.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,14 +73,6 @@ pub trait StrangerAccount: Send + Sync {
 
 /// Room for bytes, until it is dropped.
 pub type Room = Box<dyn Send + Sync>;
-
-/// The network that an address counts as: an IPv6 client has a whole /64.
-pub(crate) fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(six) => IpAddr::V6(Ipv6Addr::from_bits(six.to_bits() & !u128::from(u64::MAX))),
-        four => four,
-    }
-}
 
 /// The ledger of a server that was given none: it counts by network.
 #[derive(Debug)]

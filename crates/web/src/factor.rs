@@ -11,6 +11,7 @@
 //! - `factors.password_first`: between password and code a browser has a token that opens nothing but the form for the code,
 //!   for [`PENDING_FOR`].
 //! - `factors.end_with_a_reset`: a password that the owner sets ends the user's factors, unless the owner keeps them.
+//! - `factors.end_with_the_user`: a user who is removed leaves none.
 //! - `factors.passkey_of_one`: a passkey belongs to one user and one name of this box. One whose counter went back was copied, and opens nothing.
 
 use std::collections::{BTreeMap, HashMap};
@@ -24,6 +25,7 @@ use qrcodegen::{QrCode, QrCodeEcc};
 use serde::{Deserialize, Serialize};
 
 use crate::form::encoded;
+use crate::oidc::Subject;
 use crate::passkey::is_copy;
 use crate::session::{is_same, secret};
 
@@ -83,17 +85,30 @@ pub struct Passkey {
     pub used_secs: Option<i64>,
 }
 
+/// `oidc.bound_once`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Issued {
+    uid: u32,
+    #[serde(flatten)]
+    subject: Subject,
+}
+
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Kept {
     is_demanded: bool,
     of: BTreeMap<String, Factor>,
+    /// Who each user is at the issuer.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    issued: BTreeMap<String, Issued>,
 }
 
 struct Pending {
     user: String,
     generation: u64,
     since: Duration,
+    /// Whom the user is bound to once the code is right (`oidc.bound_once`).
+    subject: Option<Subject>,
 }
 
 #[derive(Default)]
@@ -120,6 +135,19 @@ pub struct FactorsEnded {
     /// Their names.
     pub passkeys: Vec<String>,
     pub has_codes: bool,
+    /// The user was bound to a person at the issuer.
+    pub was_issued: bool,
+}
+
+/// Who somebody from the issuer is here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Known {
+    /// Nobody is bound yet.
+    Nobody,
+    /// The person is bound to this user.
+    Bound,
+    /// The user is bound to somebody else there.
+    Another,
 }
 
 /// The outcome of a code.
@@ -226,7 +254,8 @@ impl Kept {
     fn end(&mut self, user: &str) -> FactorsEnded {
         let factor = self.of.remove(user).unwrap_or_default();
         let passkeys = factor.passkeys.into_iter().map(|key| key.name).collect();
-        FactorsEnded { passkeys, has_codes: !factor.secret.is_empty() }
+        let was_issued = self.issued.remove(user).is_some();
+        FactorsEnded { passkeys, has_codes: !factor.secret.is_empty(), was_issued }
     }
 
     fn to_bytes(&self) -> Result<Vec<u8>, Failure> {
@@ -278,6 +307,55 @@ impl Factors {
 
     pub fn has(&self, user: &str) -> bool {
         self.table.lock().kept.of.contains_key(user)
+    }
+
+    /// The user whom a person at the issuer is bound to (`oidc.bound_once`).
+    pub fn issued(&self, subject: &Subject) -> Option<(String, u32)> {
+        let table = self.table.lock();
+        let found = table.kept.issued.iter().find(|(_, one)| one.subject == *subject);
+        found.map(|(user, one)| (user.clone(), one.uid))
+    }
+
+    /// Who is bound to a user.
+    pub fn knows(&self, (user, uid): (&str, u32), subject: &Subject) -> Known {
+        match self.table.lock().kept.issued.get(user).filter(|one| one.uid == uid) {
+            None => Known::Nobody,
+            Some(one) if one.subject == *subject => Known::Bound,
+            Some(_) => Known::Another,
+        }
+    }
+
+    /// Binds a user to a person at the issuer, durably (`oidc.bound_once`).
+    pub async fn bind<K: AsyncFnOnce(Vec<u8>) -> Result<(), Failure>>(
+        &self,
+        (user, uid): (&str, u32),
+        subject: &Subject,
+        keep: K,
+    ) -> Result<(), Failure> {
+        let bind = |kept: &mut Kept| {
+            // Of users who are gone, or of this one's predecessor.
+            kept.issued.retain(|other, one| one.subject != *subject && (other != user || one.uid == uid));
+            if kept.issued.contains_key(user) {
+                return Err(Failure::new(FailureKind::Exists, format!("{user} is bound to somebody else there")));
+            }
+            kept.issued.insert(user.to_owned(), Issued { uid, subject: subject.clone() });
+            Ok(())
+        };
+        self.try_change(bind, keep).await
+    }
+
+    /// Ends who a user is at the issuer.
+    pub async fn unbind<K: AsyncFnOnce(Vec<u8>) -> Result<(), Failure>>(
+        &self,
+        user: &str,
+        keep: K,
+    ) -> Result<(), Failure> {
+        self.change(|kept| drop(kept.issued.remove(user)), keep).await
+    }
+
+    /// Whether a user is bound to somebody at the issuer.
+    pub fn is_issued(&self, user: &str) -> bool {
+        self.table.lock().kept.issued.contains_key(user)
     }
 
     /// Codes of a telephone.
@@ -473,7 +551,8 @@ impl Factors {
             // Files of earlier releases have it at passkeys alone.
             factor.uid.or_else(|| factor.passkeys.first().map(|key| key.uid))
         });
-        match owner.is_some_and(|owner| owner != uid) {
+        let bound = self.table.lock().kept.issued.get(user).map(|one| one.uid);
+        match owner.or(bound).is_some_and(|owner| owner != uid) {
             true => self.end(user, keep).await.map(drop),
             false => Ok(()),
         }
@@ -581,7 +660,7 @@ impl Factors {
     }
 
     /// Somebody gave the right password. Returns the token that the form for the code is bound to (`factors.password_first`).
-    pub fn wait_for_code(&self, user: &str, generation: u64, now: Duration) -> String {
+    pub fn wait_for_code(&self, user: &str, generation: u64, subject: Option<Subject>, now: Duration) -> String {
         let token = hex::encode(&secret::<32>());
         let mut table = self.table.lock();
         table.pending.retain(|_, one| now.saturating_sub(one.since) < PENDING_FOR);
@@ -589,7 +668,7 @@ impl Factors {
             let oldest = table.pending.iter().min_by_key(|(_, one)| one.since).map(|(key, _)| *key);
             oldest.map(|key| table.pending.remove(&key));
         }
-        table.pending.insert(key_of(&token), Pending { user: user.to_owned(), generation, since: now });
+        table.pending.insert(key_of(&token), Pending { user: user.to_owned(), generation, since: now, subject });
         token
     }
 
@@ -600,8 +679,9 @@ impl Factors {
         (now.saturating_sub(one.since) < PENDING_FOR).then(|| (one.user.clone(), one.generation))
     }
 
-    pub fn came(&self, token: &str) {
-        self.table.lock().pending.remove(&key_of(token));
+    /// Returns whom the user is to be bound to.
+    pub fn came(&self, token: &str) -> Option<Subject> {
+        self.table.lock().pending.remove(&key_of(token))?.subject
     }
 }
 
@@ -800,10 +880,10 @@ mod tests {
         }
         factors.read(None);
         assert!(!factors.is_damaged());
-        let first = factors.wait_for_code("ann", 1, Duration::ZERO);
+        let first = factors.wait_for_code("ann", 1, None, Duration::ZERO);
         assert_eq!(factors.waits(&first, PENDING_FOR - Duration::from_secs(1)), Some(("ann".to_owned(), 1)));
         assert_eq!(factors.waits(&first, PENDING_FOR), None);
-        (0..2 * PENDING_MAX).for_each(|_| drop(factors.wait_for_code("bob", 1, Duration::from_secs(1))));
+        (0..2 * PENDING_MAX).for_each(|_| drop(factors.wait_for_code("bob", 1, None, Duration::from_secs(1))));
         assert!(
             factors.table.lock().pending.len() <= PENDING_MAX
                 && factors.waits(&first, Duration::from_secs(2)).is_none()

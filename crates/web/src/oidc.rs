@@ -1,6 +1,8 @@
 //! OpenID Connect: people whom another server knows log in by it (OpenID Connect Core 1.0 and Discovery 1.0; RFC 6749, 7517, 7519, 7636).
 //!
 //! - `oidc.known_here`: a person needs a user here by the name that a claim gives. Nobody is created, and roles and second factors stay here.
+//! - `oidc.bound_once`: names are not a person's for good (Core 5.7). Whoever comes for the first time by a claim that may be given again
+//!   shows the password here, too; from then on the user is bound to (`iss`, `sub`), whatever the other claims say.
 //! - `oidc.code_and_proof`: the code flow alone, with PKCE, state and nonce. Each is bound to the browser that began (`tickets.bound`) and
 //!   good once.
 //! - `oidc.signed`: an identity token is believed with a signature by a key of the issuer, of an algorithm with public keys. `none` and
@@ -46,7 +48,8 @@ pub struct IssuerOptions {
 /// The way to the issuer.
 pub trait Fetch: Send + Sync + 'static {
     /// The body of an answer with a status of success, [`ANSWER_BYTES_MAX`] at most.
-    fn get(&self, url: String) -> BoxFuture<'_, Result<Bytes, String>>;
+    /// With an access token, where one is given (RFC 6750 2.1).
+    fn get(&self, url: String, bearer: Option<String>) -> BoxFuture<'_, Result<Bytes, String>>;
     fn post(&self, url: String, form: String, basic: Option<(String, String)>) -> BoxFuture<'_, Result<Bytes, String>>;
     /// The secret of this client; `None`: a public client has none.
     fn client_secret(&self) -> BoxFuture<'_, Result<Option<String>, String>>;
@@ -59,6 +62,8 @@ struct Document {
     authorization_endpoint: String,
     token_endpoint: String,
     jwks_uri: String,
+    #[serde(default)]
+    userinfo_endpoint: Option<String>,
     /// `client_secret_basic` where nothing is said.
     #[serde(default)]
     token_endpoint_auth_methods_supported: Option<Vec<String>>,
@@ -114,15 +119,40 @@ struct Claims {
     #[serde(default)]
     nbf: Option<f64>,
     nonce: String,
-    #[serde(default)]
-    email_verified: Option<serde_json::Value>,
     #[serde(flatten)]
-    more: serde_json::Map<String, serde_json::Value>,
+    more: Facts,
 }
 
 #[derive(Serialize, Deserialize)]
 struct Tokens {
     id_token: String,
+    #[serde(default)]
+    access_token: String,
+}
+
+/// Core 5.3.2.
+#[derive(Deserialize)]
+struct UserInfo {
+    sub: String,
+    #[serde(flatten)]
+    more: Facts,
+}
+
+type Facts = serde_json::Map<String, serde_json::Value>;
+
+/// A person as the issuer knows them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Subject {
+    pub iss: String,
+    /// Never given to another person there (Core 8).
+    pub sub: String,
+}
+
+/// Who came, and the user that the claim names.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Person {
+    pub subject: Subject,
+    pub user: String,
 }
 
 /// Why somebody is not let in.
@@ -210,14 +240,15 @@ impl Issuer {
         }
         let issuer = &self.0.options.issuer;
         let url = format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/'));
-        let bytes = self.0.fetch.get(url).await.map_err(Trouble::Away)?;
+        let bytes = self.0.fetch.get(url, None).await.map_err(Trouble::Away)?;
         let document: Document = parsed(&bytes, "description")?;
         // 4.3: or another server speaks for it.
         if document.issuer != *issuer {
             return Err(Trouble::Away(format!("it calls itself {}, and the configuration {issuer}", document.issuer)));
         }
         let endpoints = [&document.authorization_endpoint, &document.token_endpoint, &document.jwks_uri];
-        if let Some(bad) = endpoints.into_iter().find(|url| !is_issuer_address(url)) {
+        let mut endpoints = endpoints.into_iter().chain(&document.userinfo_endpoint);
+        if let Some(bad) = endpoints.find(|url| !is_issuer_address(url)) {
             return Err(Trouble::Away(format!("its address {bad} is not https://")));
         }
         self.0.known.lock().document = Some((document.clone(), now));
@@ -229,7 +260,7 @@ impl Issuer {
         if let Some(keys) = known {
             return Ok(keys);
         }
-        let bytes = self.0.fetch.get(document.jwks_uri.clone()).await.map_err(Trouble::Away)?;
+        let bytes = self.0.fetch.get(document.jwks_uri.clone(), None).await.map_err(Trouble::Away)?;
         let mut keys: Keys = parsed(&bytes, "keys")?;
         keys.keys.truncate(KEYS_MAX);
         self.0.known.lock().keys = Some(keys.clone());
@@ -255,8 +286,13 @@ impl Issuer {
         Ok(format!("{}{sign}{asked}", document.authorization_endpoint))
     }
 
-    /// The name of the user here that the issuer's code is for (Core 3.1.3).
-    pub async fn user(&self, code: &str, bound: &Bound<'_>, now: Duration, secs: i64) -> Result<String, Trouble> {
+    /// Whether the claim that names users is given to one person for good (Core 5.7).
+    pub fn names_by_subject(&self) -> bool {
+        self.0.options.user_claim == "sub"
+    }
+
+    /// The person that the issuer's code is for (Core 3.1.3).
+    pub async fn person(&self, code: &str, bound: &Bound<'_>, now: Duration, secs: i64) -> Result<Person, Trouble> {
         let document = self.document(now).await?;
         let secret = self.0.fetch.client_secret().await.map_err(Trouble::Away)?;
         let client = self.0.options.client_id.as_str();
@@ -284,15 +320,37 @@ impl Issuer {
         };
         let answer = self.0.fetch.post(document.token_endpoint.clone(), query(&form), basic).await;
         let tokens: Tokens = parsed(&answer.map_err(Trouble::Away)?, "answer to the code")?;
-        let check = |keys: &Keys| named(&tokens.id_token, keys, &self.0.options, bound.nonce, secs);
-        match check(&self.keys(&document, false).await?) {
+        let check = |keys: &Keys| believed(&tokens.id_token, keys, &self.0.options, bound.nonce, secs);
+        let mut claims = match check(&self.keys(&document, false).await?) {
             // Keys change (Core 10.1.1).
             Err(Trouble::KeyUnknown) => match check(&self.keys(&document, true).await?) {
                 Err(Trouble::KeyUnknown) => Err(refused("its token is signed by a key that it does not have")),
                 outcome => outcome,
             },
             outcome => outcome,
+        }?;
+        self.ask_more(&document, &tokens, &mut claims).await?;
+        named(claims, &self.0.options)
+    }
+
+    /// The token may have the subject alone: the rest is asked for (Core 5.3, 5.4).
+    async fn ask_more(&self, document: &Document, tokens: &Tokens, claims: &mut Claims) -> Result<(), Trouble> {
+        let claim = self.0.options.user_claim.as_str();
+        let Some(url) = document.userinfo_endpoint.clone().filter(|_| !tokens.access_token.is_empty()) else {
+            return Ok(());
+        };
+        if claim == "sub" || (claims.more.contains_key(claim) && (claim != "email" || is_verified(&claims.more))) {
+            return Ok(());
         }
+        let bytes = self.0.fetch.get(url, Some(tokens.access_token.clone())).await.map_err(Trouble::Away)?;
+        let info: UserInfo = parsed(&bytes, "answer about the person")?;
+        // 5.3.2: or it is about somebody else.
+        if info.sub != claims.sub {
+            return Err(refused("its answer about you is about somebody else"));
+        }
+        // An address and whether it is verified are of one source.
+        claims.more = info.more;
+        Ok(())
     }
 }
 
@@ -300,8 +358,8 @@ fn decoded<T: DeserializeOwned>(part: &str) -> Option<T> {
     serde_json::from_slice(&Base64UrlUnpadded::decode_vec(part).ok()?).ok()
 }
 
-/// The user that an identity token names (Core 3.1.3.7; the numbers are its steps).
-fn named(token: &str, keys: &Keys, options: &IssuerOptions, nonce: &str, secs: i64) -> Result<String, Trouble> {
+/// What an identity token says that is right (Core 3.1.3.7; the numbers are its steps).
+fn believed(token: &str, keys: &Keys, options: &IssuerOptions, nonce: &str, secs: i64) -> Result<Claims, Trouble> {
     const DAMAGED: &str = "its token is damaged";
     if token.len() > TOKEN_BYTES_MAX {
         return Err(refused("its token is too long"));
@@ -341,19 +399,27 @@ fn named(token: &str, keys: &Keys, options: &IssuerOptions, nonce: &str, secs: i
         // 11
         () if !crate::session::is_same(&claims.nonce, nonce) => Err(refused("its token is for another log-in")),
         () if claims.sub.is_empty() => Err(refused("its token names nobody")),
-        () => Ok(()),
-    }?;
+        () => Ok(claims),
+    }
+}
+
+fn is_verified(facts: &Facts) -> bool {
+    facts.get("email_verified").is_some_and(|value| *value == true || *value == "true")
+}
+
+/// The user whom the claim names.
+fn named(claims: Claims, options: &IssuerOptions) -> Result<Person, Trouble> {
     let claim = options.user_claim.as_str();
-    let is_verified = claims.email_verified.as_ref().is_some_and(|value| *value == true || *value == "true");
-    if claim == "email" && !is_verified {
+    if claim == "email" && !is_verified(&claims.more) {
         return Err(refused("it has not verified your address of mail"));
     }
     let name = match claim {
         "sub" => Some(claims.sub.as_str()),
         claim => claims.more.get(claim).and_then(|value| value.as_str()),
     };
-    let name = name.filter(|name| !name.is_empty());
-    name.map(str::to_owned).ok_or_else(|| Trouble::Refused(format!("its token has no '{claim}'")))
+    let name = name.filter(|name| !name.is_empty()).map(str::to_owned);
+    let user = name.ok_or_else(|| Trouble::Refused(format!("it says no '{claim}' of you")))?;
+    Ok(Person { subject: Subject { iss: claims.iss, sub: claims.sub }, user })
 }
 
 /// By each key that the token may mean (RFC 7518 3.1, RFC 8037 3.1).
@@ -463,7 +529,8 @@ mod tests {
         let signer = Signer::new();
         let header = json!({"alg": "ES256", "kid": "a"});
         let check = |claims: &Value, claim: &str| {
-            named(&signer.token(&header, claims), &signer.keys("a"), &options(claim), "n", NOW)
+            let believed = believed(&signer.token(&header, claims), &signer.keys("a"), &options(claim), "n", NOW);
+            believed.and_then(|claims| named(claims, &options(claim))).map(|person| person.user)
         };
         assert_eq!(check(&claims(), "preferred_username").unwrap(), "ann");
         assert_eq!(check(&claims(), "sub").unwrap(), "17");
@@ -481,6 +548,7 @@ mod tests {
             (with(|all| all["nonce"] = json!("m")), "another log-in"),
             (with(|all| all["sub"] = json!("")), "nobody"),
             (with(|all| all["preferred_username"] = json!(7)), "no 'preferred_username'"),
+            (with(|all| drop(all.as_object_mut().unwrap().remove("sub"))), "damaged"),
             (with(|all| drop(all.as_object_mut().unwrap().remove("nonce"))), "damaged"),
             (with(|all| all["exp"] = json!("soon")), "damaged"),
         ] {
@@ -492,7 +560,9 @@ mod tests {
     #[test]
     fn signatures_are_by_keys_of_the_issuer() {
         let (signer, other) = (Signer::new(), Signer::new());
-        let check = |token: &str, keys: &Keys| named(token, keys, &options("sub"), "n", NOW);
+        let check = |token: &str, keys: &Keys| {
+            believed(token, keys, &options("sub"), "n", NOW).map(|claims| claims.sub)
+        };
         let header = |alg: &str| json!({"alg": alg, "kid": "a"});
         let fine = signer.token(&header("ES256"), &claims());
         assert_eq!(check(&fine, &signer.keys("b")), Err(Trouble::KeyUnknown));

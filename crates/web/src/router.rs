@@ -51,7 +51,7 @@ const OWED_PATHS: [&str; 10] = [
     "/assets/{name}",
 ];
 /// They make or end a way in (`browsers.password_again`), each with the page that its form is on.
-const PROVED_PATHS: [(&str, &str); 25] = [
+const PROVED_PATHS: [(&str, &str); 26] = [
     ("/prove", "/me"),
     ("/people/add-user", "/people"),
     ("/people/set-role", "/people"),
@@ -62,6 +62,7 @@ const PROVED_PATHS: [(&str, &str); 25] = [
     ("/people/revoke-link", "/people"),
     ("/people/demand-factor", "/people"),
     ("/people/end-factor", "/people"),
+    ("/people/end-issued", "/people"),
     ("/volume/add-key", "/storage"),
     ("/volume/add-recovery", "/storage"),
     ("/volume/remove-key", "/storage"),
@@ -125,6 +126,7 @@ routes! {
     POST "/login/code" Enter factor::enter;
     POST "/login/passkey" Enter passkey::enter;
     GET "/login/issuer" Enter issuer::begin;
+    POST "/login/issuer" Enter issuer::first;
     GET "/login/back" Enter issuer::back;
     GET "/login/finish" Enter issuer::finish;
     POST "/logout" Own log_in::leave;
@@ -184,6 +186,7 @@ routes! {
     POST "/people/revoke-link" ChangeSharing people::revoke_link;
     POST "/people/demand-factor" ChangeSharing factor::demand;
     POST "/people/end-factor" ChangeSharing factor::end_of;
+    POST "/people/end-issued" ChangeSharing issuer::end_of;
     GET "/explain" SeeBox explain::page;
 
     GET "/alerts" SeeBox alerts::page;

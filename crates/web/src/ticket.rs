@@ -3,13 +3,16 @@
 //! - `tickets.bound`: a ticket is good for one purpose, for the browser (its cookie) that it was drawn for, and for [`GOOD_FOR`].
 //! - `tickets.once`: a ticket that opened something opens nothing again.
 //! - `tickets.no_table`: tickets that are out are in no table, so nobody fills one by asking for them. Those that were used are, for as
-//!   long as they would be good; each took a right answer. There are at most [`USED_MAX`]: then none is taken until some are over.
+//!   long as they would be good; each took a right answer, so they are used up after the proof. There are at most [`USED_MAX`]: then the
+//!   oldest of the network that has most gives way.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use aws_lc_rs::hmac;
 use base64ct::{Base64UrlUnpadded, Encoding};
+use larder_base::network::network;
 use parking_lot::Mutex;
 
 use crate::session::secret;
@@ -24,8 +27,22 @@ const TEXT_BYTES_MAX: usize = 4096;
 
 pub struct Tickets {
     key: hmac::Key,
-    /// Those that were used, and when they would have ended.
-    used: Mutex<HashMap<[u8; NONCE_BYTES], Duration>>,
+    used: Mutex<HashMap<[u8; NONCE_BYTES], Used>>,
+}
+
+struct Used {
+    /// When it would have ended.
+    end: Duration,
+    network: IpAddr,
+}
+
+/// The oldest of the network that has most.
+fn gives_way(used: &HashMap<[u8; NONCE_BYTES], Used>) -> Option<[u8; NONCE_BYTES]> {
+    let mut counts = HashMap::new();
+    used.values().for_each(|one| *counts.entry(one.network).or_insert(0usize) += 1);
+    let most = counts.into_iter().max_by_key(|(_, count)| *count)?.0;
+    let of_most = used.iter().filter(|(_, one)| one.network == most);
+    of_most.min_by_key(|(_, one)| one.end).map(|(nonce, _)| *nonce)
 }
 
 /// A ticket that came back whole and in time.
@@ -79,11 +96,18 @@ impl Tickets {
         Some(Ticket { nonce: *nonce, text: String::from_utf8(text.to_vec()).ok()?, drawn })
     }
 
-    /// `tickets.once`: whether this use is the first.
-    pub fn use_up(&self, ticket: &Ticket, now: Duration) -> bool {
+    /// `tickets.once`: whether this use is the first. Asked once all else about the answer is right.
+    pub fn use_up(&self, ticket: &Ticket, from: IpAddr, now: Duration) -> bool {
         let mut used = self.used.lock();
-        used.retain(|_, end| *end > now);
-        used.len() < USED_MAX && used.insert(ticket.nonce, ticket.drawn + GOOD_FOR).is_none()
+        used.retain(|_, one| one.end > now);
+        if used.contains_key(&ticket.nonce) {
+            return false;
+        }
+        if used.len() >= USED_MAX {
+            gives_way(&used).map(|nonce| used.remove(&nonce));
+        }
+        used.insert(ticket.nonce, Used { end: ticket.drawn + GOOD_FOR, network: network(from) });
+        true
     }
 
     /// Random bytes that go with a ticket and are not in it.
@@ -100,7 +124,11 @@ impl Tickets {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
+
+    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
     #[test]
     fn tickets_are_for_one_purpose_one_browser_one_time() {
@@ -118,18 +146,27 @@ mod tests {
             assert_eq!(tickets.check(strange, "in", "cookie", now), None, "{strange}");
         }
         assert!(Tickets::default().check(&drawn, "in", "cookie", now).is_none(), "another run's");
-        assert!(tickets.use_up(&ticket, now) && !tickets.use_up(&ticket, now) && !good("in", "cookie", now));
+        let mut use_up = || tickets.use_up(&ticket, HERE, now);
+        assert!(use_up() && !use_up() && !good("in", "cookie", now));
         assert_ne!(tickets.derived("nonce", &ticket.nonce), tickets.derived("proof", &ticket.nonce));
     }
 
+    /// A network that uses up many is the one that others do not feel.
     #[test]
     fn used_tickets_are_bounded_and_forgotten() {
         let tickets = Tickets::default();
         let at = |at: Duration| tickets.check(&tickets.draw("in", "c", "", at), "in", "c", at).unwrap();
-        for _ in 0..USED_MAX {
-            assert!(tickets.use_up(&at(Duration::ZERO), Duration::ZERO));
+        let (secs, many) = (Duration::from_secs, "2001:db8::7".parse().unwrap());
+        let own = at(Duration::ZERO);
+        assert!(tickets.use_up(&own, HERE, Duration::ZERO));
+        for n in 0..2 * USED_MAX {
+            let from = if n % 2 == 0 { many } else { "2001:db8::8".parse().unwrap() };
+            assert!(tickets.use_up(&at(secs(1)), from, secs(1)));
         }
-        assert!(!tickets.use_up(&at(Duration::ZERO), Duration::ZERO));
-        assert!(tickets.use_up(&at(GOOD_FOR), GOOD_FOR));
+        assert_eq!(tickets.used.lock().len(), USED_MAX);
+        assert!(!tickets.use_up(&own, HERE, secs(1)), "of another network, and older");
+        assert!(tickets.use_up(&at(secs(1)), HERE, secs(1)));
+        assert!(tickets.use_up(&at(GOOD_FOR + secs(1)), HERE, GOOD_FOR + secs(1)));
+        assert_eq!(tickets.used.lock().len(), 1);
     }
 }

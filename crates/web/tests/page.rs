@@ -799,7 +799,7 @@ async fn ways_in_ask_who_sits_there() {
     let trial = Trial::new();
     trial.web.take_sessions(&aged(&before, 400));
     trial.daemon.set("POST /v1/users/ann/password", json!({"links": []}));
-    let forms: [(&str, &[(&str, &str)]); 12] = [
+    let forms: [(&str, &[(&str, &str)]); 13] = [
         ("/people/add-user", &[("name", "eve"), ("password", "x"), ("role", "owner")]),
         ("/people/set-role", &[("user", "ann"), ("role", "owner")]),
         ("/people/set-password", &[("user", "ann"), ("password", "x")]),
@@ -807,6 +807,7 @@ async fn ways_in_ask_who_sits_there() {
         ("/people/create-token", &[("user", "ann")]),
         ("/people/revoke-token", &[("token", "t-ann")]),
         ("/people/end-factor", &[("user", "ann"), ("typed", "ann")]),
+        ("/people/end-issued", &[("user", "ann")]),
         ("/volume/add-key", &[("volume", "files"), ("name", "x"), ("passphrase", "x")]),
         ("/care/accept", &[("volume", "x")]),
         ("/care/config/apply", &[("text", "x"), ("base", "x")]),
@@ -1674,10 +1675,14 @@ type Posted = (String, Option<(String, String)>);
 struct Office {
     answers: Mutex<HashMap<String, Value>>,
     posted: Mutex<Vec<Posted>>,
+    /// Access tokens that were shown.
+    shown: Mutex<Vec<String>>,
+    sub: Mutex<String>,
 }
 
 impl Fetch for Office {
-    fn get(&self, url: String) -> BoxFuture<'_, Result<Bytes, String>> {
+    fn get(&self, url: String, bearer: Option<String>) -> BoxFuture<'_, Result<Bytes, String>> {
+        self.shown.lock().unwrap().extend(bearer);
         let answer = self.answers.lock().unwrap().get(&url).cloned();
         Box::pin(async move {
             answer.map(|answer| Bytes::from(answer.to_string())).ok_or("it cannot be reached".to_owned())
@@ -1686,7 +1691,7 @@ impl Fetch for Office {
 
     fn post(&self, url: String, form: String, basic: Option<(String, String)>) -> BoxFuture<'_, Result<Bytes, String>> {
         self.posted.lock().unwrap().push((form, basic));
-        self.get(url)
+        self.get(url, None)
     }
 
     fn client_secret(&self) -> BoxFuture<'_, Result<Option<String>, String>> {
@@ -1702,7 +1707,7 @@ impl Office {
     }
 
     fn new(pair: &EcdsaKeyPair) -> Arc<Self> {
-        let office = Arc::new(Self::default());
+        let office = Arc::new(Self { sub: Mutex::new("1".to_owned()), ..Self::default() });
         office.set(
             "/.well-known/openid-configuration",
             json!({"issuer": ISSUER, "authorization_endpoint": "https://id.test/in", "token_endpoint": "https://id.test/token",
@@ -1718,11 +1723,15 @@ impl Office {
         self.set("/keys", json!({"keys": [key]}));
     }
 
+    /// Without a user: the token has the subject alone.
     fn answer(&self, pair: &EcdsaKeyPair, kid: &str, user: &str, nonce: &str) {
         let now = SystemClock::default().now().secs;
         let part = |value: Value| url64(value.to_string().as_bytes());
-        let claims = json!({"iss": ISSUER, "aud": "nas", "sub": "1", "exp": now + 60, "iat": now, "nonce": nonce,
-            "preferred_username": user});
+        let mut claims = json!({"iss": ISSUER, "aud": "nas", "sub": *self.sub.lock().unwrap(), "exp": now + 60,
+            "iat": now, "nonce": nonce});
+        if !user.is_empty() {
+            claims["preferred_username"] = json!(user);
+        }
         let message = format!("{}.{}", part(json!({"alg": "ES256", "kid": kid})), part(claims));
         let signature = pair.sign(&SystemRandom::new(), message.as_bytes()).unwrap();
         self.set(
@@ -1732,21 +1741,149 @@ impl Office {
     }
 }
 
-#[tokio::test]
-async fn people_log_in_by_an_issuer() {
+fn pair() -> EcdsaKeyPair {
+    EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap()
+}
+
+/// A box whose people may come from the office.
+fn with_office(office: &Arc<Office>, claim: &str) -> Trial {
     let mut trial = Trial::new();
-    let fixed = || EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap();
-    let (first, second) = (fixed(), fixed());
-    let office = Office::new(&first);
     let options = IssuerOptions {
         issuer: ISSUER.to_owned(),
         client_id: "nas".to_owned(),
-        user_claim: "preferred_username".to_owned(),
+        user_claim: claim.to_owned(),
         label: "Office".to_owned(),
     };
     let clock = (Arc::new(SystemClock::default()) as Arc<dyn Clock>, Options { is_secure: false, files: None });
     let issuer = Some(Issuer::new(options, office.clone()));
     trial.web = Web::with_issuer(trial.daemon.clone(), trial.people.clone(), clock, issuer);
+    trial
+}
+
+/// Somebody comes from the office; returns the browser, too.
+async fn comes(trial: &Trial, office: &Office, by: (&EcdsaKeyPair, &str), user: &str) -> (Seen, Browser) {
+    let seen = trial.get(&Browser::default(), "/login/issuer?next=/%2B/care").await;
+    let way = seen.header("location").to_owned();
+    let part = |name: &str| way.split_once(&format!("&{name}=")).unwrap().1.split('&').next().unwrap().to_owned();
+    office.answer(by.0, by.1, user, &part("nonce"));
+    let browser = Browser { token: seen.cookie(), csrf: String::new() };
+    let finish = format!("/login/finish?code=c&state={}&error=", part("state"));
+    (trial.get(&browser, &finish).await, browser)
+}
+
+/// The form that asks for the password of somebody who comes for the first time, filled in.
+async fn shows(trial: &Trial, (form, browser): &(Seen, Browser), password: &str) -> Seen {
+    assert!(form.status != StatusCode::SEE_OTHER && form.text.contains("action=\"/+/login/issuer\""), "{}", form.text);
+    let ticket = between(&form.text, "name=\"ticket\" value=\"", "\"").to_owned();
+    let csrf = between(&form.text, "name=\"csrf\" value=\"", "\"").to_owned();
+    let browser = Browser { token: browser.token.clone(), csrf };
+    trial.post(&browser, "/login/issuer", &[("ticket", &ticket), ("password", password)]).await
+}
+
+fn is_in(seen: &Seen) -> bool {
+    seen.status == StatusCode::SEE_OTHER && seen.header("location") == "/+/care"
+}
+
+/// `oidc.bound_once`
+#[tokio::test]
+async fn names_at_an_issuer_are_bound_to_a_person_once() {
+    let key = pair();
+    let (office, by) = (Office::new(&key), (&key, "a"));
+    let trial = with_office(&office, "preferred_username");
+    let is = |sub: &str| *office.sub.lock().unwrap() = sub.to_owned();
+    let come = async |user: &str| comes(&trial, &office, by, user).await;
+
+    // Somebody calls himself by the name of another.
+    is("4711");
+    let eve = come("ann").await;
+    assert!(eve.0.text.contains("You come from Office as ann for the first time"), "{}", eve.0.text);
+    let wrong = shows(&trial, &eve, "guess").await;
+    assert!(wrong.status == StatusCode::UNAUTHORIZED && wrong.text.contains("password is wrong"), "{}", wrong.text);
+    assert!(!is_in(&come("ann").await.0), "and nothing is bound");
+    // The password, which nothing else takes the place of, is asked for once.
+    is("1");
+    let ann = come("ann").await;
+    trial.people.is_disk_full.store(true, std::sync::atomic::Ordering::Relaxed);
+    assert!(!is_in(&shows(&trial, &ann, "right").await), "nobody is bound before that is on disk");
+    trial.people.is_disk_full.store(false, std::sync::atomic::Ordering::Relaxed);
+    let ann = come("ann").await;
+    assert!(is_in(&shows(&trial, &ann, "right").await));
+    assert_eq!(shows(&trial, &ann, "right").await.status, StatusCode::UNAUTHORIZED, "a ticket is good once");
+    assert!(is_in(&come("ann").await.0));
+    // She is known by whatever name she has there; another is nobody under hers.
+    assert!(is_in(&come("anna").await.0) && is_in(&come("owner").await.0));
+    assert_eq!(trial.people.entered.lock().unwrap().last().unwrap(), "ann by Office");
+    is("4711");
+    let eve = come("ann").await.0;
+    assert!(eve.status == StatusCode::UNAUTHORIZED && eve.text.contains("ann is somebody else at Office"), "{}", eve.text);
+    // Nobody gives a password that there is not.
+    let guest = come("guest").await.0;
+    assert!(guest.status == StatusCode::UNAUTHORIZED && guest.text.contains("has no password here"), "{}", guest.text);
+    // It outlives a restart, and ends with the user, by whatever number the next has, or when the owner says so.
+    let file = trial.people.factors.lock().unwrap().clone();
+    let again = with_office(&office, "preferred_username");
+    again.web.take_factors(Some(&file));
+    is("1");
+    assert!(is_in(&comes(&again, &office, by, "ann").await.0));
+    assert!(larder_web::factors_without(&file, "ann").unwrap().1.was_issued);
+    *again.people.uid.lock().unwrap() += 1;
+    assert!(!is_in(&comes(&again, &office, by, "ann").await.0));
+    let owner = trial.log_in("owner").await;
+    assert!(trial.get(&owner, "/people").await.text.contains("/+/people/end-issued"));
+    trial.post(&owner, "/people/end-issued", &[("user", "ann")]).await;
+    assert!(!is_in(&come("ann").await.0));
+    let ann = come("ann").await;
+    assert!(is_in(&shows(&trial, &ann, "right").await));
+    assert!(trial.web.end_factors("ann").await.unwrap().was_issued);
+    assert!(!is_in(&come("ann").await.0));
+    // A second factor comes before it, too.
+    let browser = trial.log_in("ann").await;
+    trial.with_factor(&browser).await;
+    let ann = come("ann").await;
+    let asked = shows(&trial, &ann, "right").await;
+    assert!(asked.status == StatusCode::OK && asked.text.contains("/+/login/code"), "{}", asked.text);
+    assert!(come("ann").await.0.text.contains("for the first time"), "no code, nobody is bound");
+    // Subjects are names for good: they need no other proof.
+    let trial = with_office(&office, "sub");
+    is("guest");
+    assert!(is_in(&comes(&trial, &office, by, "").await.0));
+}
+
+/// Core 5.3.2, 5.4: issuers whose tokens have the subject alone.
+#[tokio::test]
+async fn what_a_token_does_not_say_is_asked_for() {
+    let key = pair();
+    let (office, by) = (Office::new(&key), (&key, "a"));
+    let trial = with_office(&office, "preferred_username");
+    let none = comes(&trial, &office, by, "").await.0;
+    assert!(none.text.contains("it says no &#39;preferred_username&#39; of you"), "{}", none.text);
+    let document = json!({"issuer": ISSUER, "authorization_endpoint": "https://id.test/in",
+        "token_endpoint": "https://id.test/token", "jwks_uri": "https://id.test/keys",
+        "userinfo_endpoint": "https://id.test/me"});
+    office.set("/.well-known/openid-configuration", document);
+    let trial = with_office(&office, "preferred_username");
+    office.set("/me", json!({"sub": "1", "preferred_username": "ann"}));
+    assert!(comes(&trial, &office, by, "").await.0.text.contains("You come from Office as ann"));
+    assert_eq!(*office.shown.lock().unwrap(), ["x"]);
+    for (answer, why) in [
+        (json!({"sub": "2", "preferred_username": "ann"}), "about somebody else"),
+        (json!({"preferred_username": "ann"}), "cannot be read"),
+        (json!({"sub": "1", "preferred_username": ["ann"]}), "it says no"),
+    ] {
+        office.set("/me", answer);
+        let seen = comes(&trial, &office, by, "").await.0;
+        assert!(seen.status != StatusCode::SEE_OTHER && seen.text.contains(why), "{why}: {}", seen.text);
+    }
+}
+
+#[tokio::test]
+async fn people_log_in_by_an_issuer() {
+    let (first, second) = (pair(), pair());
+    let office = Office::new(&first);
+    let trial = with_office(&office, "preferred_username");
+    let bound = comes(&trial, &office, (&first, "a"), "ann").await;
+    assert!(is_in(&shows(&trial, &bound, "right").await));
+    office.posted.lock().unwrap().clear();
     assert!(trial.get(&Browser::default(), "/login").await.text.contains("Log in with Office"));
 
     // There: the way, and what the browser keeps.
@@ -1788,7 +1925,9 @@ async fn people_log_in_by_an_issuer() {
     assert!(other.status == StatusCode::UNAUTHORIZED && other.text.contains("another log-in"), "{}", other.text);
     trial.people.gone.lock().unwrap().push("eve".to_owned());
     let (browser, state, nonce, _) = begin().await;
+    *office.sub.lock().unwrap() = "2".to_owned();
     office.answer(&first, "a", "eve", &nonce);
+    *office.sub.lock().unwrap() = "1".to_owned();
     assert!(finish(&browser, &state).await.text.contains("there is no user eve here"));
     let (browser, state, nonce, _) = begin().await;
     office.answer(&second, "b", "ann", &nonce);
@@ -2166,7 +2305,7 @@ async fn forms_and_routes_meet() {
             }
         }
     }
-    // These are on the page of the differences, on those of a second factor, where somebody has one, and of older sessions.
+    // These are on the page of the differences, on those of a second factor or an issuer, where somebody has one, and of older sessions.
     for action in [
         "/care/config/apply",
         "/login/code",
@@ -2178,6 +2317,8 @@ async fn forms_and_routes_meet() {
         "/me/passkey/remove",
         "/me/passkey/rename",
         "/people/end-factor",
+        "/people/end-issued",
+        "/login/issuer",
         "/prove",
     ] {
         actions.insert(at(action));

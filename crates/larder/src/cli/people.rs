@@ -116,7 +116,9 @@ on_files!(RemoveUser, |files, name, ()| {
     })?;
     let forgotten = people::forget(&name, &mut files.secrets()?, &mut files.tokens()?);
     let ended = files.end_links(&name).await.map(drop);
-    forgotten.and(ended).map_err(|failure| people::gone_but_for(&name, failure))?;
+    // `factors.end_with_the_user`
+    let factors = factors::end_in_folder(files.folder.path(), &name).map(drop);
+    forgotten.and(ended).and(factors).map_err(|failure| people::gone_but_for(&name, failure))?;
     Ok(people::removed(&name, &before, &after))
 });
 on_files!(GetUserKeys, |files, user, ()| user_keys::list(&files.config()?, &user));

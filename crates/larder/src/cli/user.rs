@@ -63,7 +63,8 @@ pub(super) async fn run(global: &Global, command: UserCommand) -> Result<(), Fai
 fn password_text(name: &str, ended: &PasswordSet) -> String {
     let counted = |noun: &str, count: usize| (count > 0).then(|| format!("the user's {noun}: {count}"));
     let codes = ended.codes.then(|| "the codes of the user's telephone".to_owned());
-    let all = [counted("links", ended.links.len()), counted("passkeys", ended.passkeys.len()), codes];
+    let issued = ended.issued.then(|| "who the user is at the issuer of log-ins".to_owned());
+    let all = [counted("links", ended.links.len()), counted("passkeys", ended.passkeys.len()), codes, issued];
     let all: Vec<String> = all.into_iter().flatten().collect();
     let mut text = match all.is_empty() {
         true => format!("set the password of '{name}'"),

@@ -2,6 +2,7 @@
 //!
 //! - `factors.gone_before_the_password`: passkeys and codes of a user are gone, durably, before a password that somebody else
 //!   set is in force, unless they are to stay. A passkey that logs in alone would make the new password worth nothing.
+//! - `factors.end_with_the_user`: they are gone with a user who is removed, by whatever way.
 
 use std::path::Path;
 
@@ -29,7 +30,8 @@ pub(crate) fn end_in_folder(folder: &Path, user: &str) -> Result<FactorsEnded, F
 }
 
 pub(crate) fn password_set(ended: FactorsEnded) -> PasswordSet {
-    PasswordSet { passkeys: ended.passkeys, codes: ended.has_codes, ..PasswordSet::default() }
+    let FactorsEnded { passkeys, has_codes, was_issued } = ended;
+    PasswordSet { passkeys, codes: has_codes, issued: was_issued, ..PasswordSet::default() }
 }
 
 impl Daemon {

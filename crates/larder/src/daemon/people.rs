@@ -239,7 +239,9 @@ impl Daemon {
         let State { secrets, tokens, .. } = &mut *state;
         let forgotten = forget(name, secrets, tokens);
         let ended = self.end_links_of(name).await.map(drop);
-        forgotten.and(ended).map_err(|failure| gone_but_for(name, failure))?;
+        // `factors.end_with_the_user`
+        let factors = self.end_factors_of(name).await.map(drop);
+        forgotten.and(ended).and(factors).map_err(|failure| gone_but_for(name, failure))?;
         Ok(removed(name, &before, &state.config))
     }
 

@@ -10,6 +10,7 @@ use crate::edit;
 use crate::factor::{PENDING_FOR, Shown, Tried};
 use crate::login::Standing;
 use crate::note::Note;
+use crate::oidc::Subject;
 use crate::text::duration;
 use crate::visit::{Answer, Frame, Local, Outcome, Visit, rendered};
 
@@ -83,8 +84,14 @@ pub async fn enter(visit: &Visit<'_>) -> Answer {
             return refused(StatusCode::TOO_MANY_REQUESTS, text);
         }
     }
-    factors.came(&token);
+    bind(visit, (&user, standing.uid), factors.came(&token)).await?;
     begin_session(visit, &user, generation, next)
+}
+
+/// `oidc.bound_once`, where somebody came by the issuer and showed all else.
+pub async fn bind(visit: &Visit<'_>, user: (&str, u32), subject: Option<Subject>) -> Result<(), Failure> {
+    let Some(subject) = subject else { return Ok(()) };
+    visit.server.factors.bind(user, &subject, async |bytes| visit.server.log_in.keep_factors(bytes).await).await
 }
 
 /// `browsers.renewed_at_log_in`
@@ -96,19 +103,26 @@ pub fn begin_session(visit: &Visit<'_>, user: &str, generation: u64, next: Local
     Ok(Outcome::GoAs(next, session))
 }
 
-/// Somebody showed who they are, by a password or by the issuer; a second factor is asked for where the user has one.
-pub async fn after_first(visit: &Visit<'_>, user: &str, standing: Standing, next: Local) -> Answer {
+/// Somebody showed who they are, by a password or by the issuer; a second factor is asked for where the user has one. Then the user
+/// is bound to `subject`.
+pub async fn after_first(
+    visit: &Visit<'_>,
+    (user, standing): (&str, Standing),
+    subject: Option<Subject>,
+    next: Local,
+) -> Answer {
     let keep = async |bytes| visit.server.log_in.keep_factors(bytes).await;
     visit.server.factors.end_of_another((user, standing.uid), keep).await?;
     let generation = standing.generation;
     if !visit.server.factors.has(user) {
+        bind(visit, (user, standing.uid), subject).await?;
         return begin_session(visit, user, generation, next);
     }
     if let Some(session) = &visit.session {
         visit.server.sessions.end(session);
     }
     // `factors.password_first`
-    let token = visit.server.factors.wait_for_code(user, generation, visit.now());
+    let token = visit.server.factors.wait_for_code(user, generation, subject, visit.now());
     ask(visit, StatusCode::OK, &next, token, None)
 }
 

@@ -58,19 +58,24 @@ pub async fn enter(visit: &Visit<'_>) -> Answer {
     }
     let (name, password) = (visit.form.text("name"), visit.form.get("password").unwrap_or_default());
     match visit.server.log_in.check(name.to_owned(), password.to_owned(), visit.peer.addr).await {
-        Ok(standing) => factor::after_first(visit, name, standing, next).await,
+        Ok(standing) => factor::after_first(visit, (name, standing), None, next).await,
         Err(refusal) => {
-            let (status, text) = match refusal {
-                Refusal::Wrong => (StatusCode::UNAUTHORIZED, "The name or the password is wrong.".to_owned()),
-                Refusal::Wait(time) => {
-                    let text = format!("Too many wrong passwords. Try again in {}.", duration(time.as_secs().max(1)));
-                    (StatusCode::TOO_MANY_REQUESTS, text)
-                }
-                Refusal::Unavailable(why) => {
-                    (StatusCode::SERVICE_UNAVAILABLE, format!("The password could not be checked: {why}"))
-                }
-            };
+            let (status, text) = told(refusal);
             again(visit, status, next, name, Some(Note::fault(text)))
+        }
+    }
+}
+
+/// Why a password lets nobody in.
+pub fn told(refusal: Refusal) -> (StatusCode, String) {
+    match refusal {
+        Refusal::Wrong => (StatusCode::UNAUTHORIZED, "The name or the password is wrong.".to_owned()),
+        Refusal::Wait(time) => {
+            let text = format!("Too many wrong passwords. Try again in {}.", duration(time.as_secs().max(1)));
+            (StatusCode::TOO_MANY_REQUESTS, text)
+        }
+        Refusal::Unavailable(why) => {
+            (StatusCode::SERVICE_UNAVAILABLE, format!("The password could not be checked: {why}"))
         }
     }
 }

@@ -60,7 +60,7 @@ async fn signed(visit: &Visit<'_>, answer: &Answered, is_first: bool) -> Result<
     let found = passkey::signed((parts.0, &parts.1, &parts.2), &key, &answer.challenge, &answer.party, is_first);
     let found = found.map_err(refused)?;
     // `tickets.once`
-    if !visit.server.tickets.use_up(&answer.ticket, visit.now()) {
+    if !visit.server.tickets.use_up(&answer.ticket, visit.peer.addr, visit.now()) {
         return Err(refused("the question was answered already"));
     }
     let now = (found.count, visit.server.clock.now().secs);
@@ -87,16 +87,17 @@ pub async fn enter(visit: &Visit<'_>) -> Answer {
         if !is_first && !is_second {
             return Err(refused("the password was given too long ago"));
         }
-        Ok((user, standing.generation, is_first))
+        Ok((user, standing, is_first))
     };
     match entered.await {
-        Ok((user, generation, is_first)) => {
-            visit.server.factors.came(&token);
+        Ok((user, standing, is_first)) => {
+            let subject = visit.server.factors.came(&token).filter(|_| !is_first);
+            factor::bind(visit, (&user, standing.uid), subject).await?;
             // The password before a second factor was recorded.
             if is_first {
                 visit.server.log_in.entered(&user, visit.peer.addr, "passkey");
             }
-            factor::begin_session(visit, &user, generation, next)
+            factor::begin_session(visit, &user, standing.generation, next)
         }
         Err(failure) => {
             let note = Note::from(Failure { message: format!("{}.", failure.message), ..failure });
@@ -168,7 +169,7 @@ pub async fn add(visit: &Visit<'_>) -> Answer {
         }
         let attestation = passkey::field(visit.form.text("attestation")).unwrap_or_default();
         let made = passkey::made(&answer.client, &attestation, &answer.challenge, &answer.party).map_err(refused)?;
-        if !visit.server.tickets.use_up(&answer.ticket, visit.now()) {
+        if !visit.server.tickets.use_up(&answer.ticket, visit.peer.addr, visit.now()) {
             return Err(refused("the question was answered already"));
         }
         let standing = visit.server.log_in.standing(visit.user());

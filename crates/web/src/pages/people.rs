@@ -66,6 +66,8 @@ struct PeoplePage {
     is_demanded: bool,
     /// Users with a second factor.
     guarded: Vec<String>,
+    /// Users who are somebody at the issuer.
+    issued: Vec<String>,
     /// The roles that the form was made with (`edit.only_changes_sent`).
     roles_shown: String,
     /// Name and role of a user who could not be made: the form keeps them.
@@ -104,6 +106,7 @@ async fn people_page(visit: &Visit<'_>) -> Result<PeoplePage, Failure> {
         is_demanded: factors.is_demanded(),
         roles_shown: stamp(&roles(&users)),
         guarded: users.iter().filter(|user| factors.has(&user.name)).map(|user| user.name.clone()).collect(),
+        issued: users.iter().filter(|user| factors.is_issued(&user.name)).map(|user| user.name.clone()).collect(),
         users: users.iter().map(|user| UserView::of(user, factors, visit.server.issuer.is_some())).collect(),
         groups: groups.collect(),
         tokens: tokens.iter().map(TokenView::of).collect(),
@@ -195,9 +198,10 @@ fn ended_with(user: &str, ended: &PasswordSet) -> Vec<String> {
     let links = (!ended.links.is_empty()).then(|| format!("{} links of {user} have ended.", ended.links.len()));
     let keys = ended.passkeys.iter().map(|name| format!("The passkey {name} of {user} has ended."));
     let codes = ended.codes.then(|| format!("The codes of {user}'s telephone have ended."));
+    let issued = ended.issued.then(|| format!("{user} is nobody at the issuer of log-ins any more."));
     let rest = format!("App tokens and SSH keys of {user} stay: revoke those that {user} does not know.");
     let notes = ended.notes.iter().cloned();
-    links.into_iter().chain(keys).chain(codes).chain([rest]).chain(notes).collect()
+    links.into_iter().chain(keys).chain(codes).chain(issued).chain([rest]).chain(notes).collect()
 }
 
 pub async fn remove_user(visit: &Visit<'_>) -> Answer {
@@ -207,11 +211,6 @@ pub async fn remove_user(visit: &Visit<'_>) -> Answer {
         visit.typed(&user)?;
         let removed = visit.about(RemoveUser, &user).await?;
         visit.server.sessions.end_others(&user, None);
-        if visit.server.factors.has(&user) {
-            // Nobody else of that name is to need it.
-            let keep = async |bytes| visit.server.log_in.keep_factors(bytes).await;
-            visit.server.factors.end(&user, keep).await?;
-        }
         Ok(Note::done(format!("The user {user} was removed. Files stay.")).with(nobody(&removed.shares_for_nobody)))
     };
     back(visit, change.await)

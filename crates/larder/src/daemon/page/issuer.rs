@@ -63,10 +63,15 @@ fn checked(url: &str) -> Result<(), String> {
 }
 
 impl Fetch for Https {
-    fn get(&self, url: String) -> BoxFuture<'_, Result<Bytes, String>> {
+    fn get(&self, url: String, bearer: Option<String>) -> BoxFuture<'_, Result<Bytes, String>> {
         Box::pin(async move {
             checked(&url)?;
-            sent(client()?.get(url)).await
+            let request = client()?.get(url);
+            sent(match bearer {
+                Some(token) => request.bearer_auth(token),
+                None => request,
+            })
+            .await
         })
     }
 
