@@ -11,7 +11,6 @@ import os
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import threading
 import time
@@ -22,6 +21,7 @@ import pytest
 from conftest import client, make, payload
 from larderd import Larder, StartFailed
 from nfs3 import FILE_SYNC, NfsError, RpcError
+from test_encryption import typed, volumes
 from waiting import remove_folder, wait_for
 
 FILES, FILE_BYTES = 24, 2 << 20
@@ -277,46 +277,56 @@ def test_stopping_when_the_disks_are_gone(folder):
         daemon.end()
 
 
-@pytest.mark.parametrize("has_manager", [True, False])
+@pytest.mark.parametrize("by", ["itself", "a person"])
 @pytest.mark.parametrize("layout,count", [("raidz1", 3), ("mirror", 2)])
-def test_all_disks_fail_while_files_are_written_and_come_back(loop_disks, folder, layout, count, has_manager):
-    """As when a hub is unplugged. All that was acknowledged is there; the service ends to be started again, and without one
-    an alert says what to do."""
+def test_all_disks_fail_while_files_are_written_and_come_back(loop_disks, folder, layout, count, by):
+    """As when a hub is unplugged. All that was acknowledged is there, what is there is read meanwhile, and the same process stores
+    again once the disks are back: an encrypted volume too, and clients go on."""
     disks = loop_disks(*[400] * count)
     daemon = Larder([disk.folder for disk in disks], folder / "data", layout=layout)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    listener.bind(str(folder / "notify"))
-    daemon.start(env={"NOTIFY_SOCKET": str(folder / "notify")} if has_manager else {})
+    daemon.start()
     acknowledged = {}
     try:
+        typed(daemon, "volume", "create", "secret", "--encrypt")
+        pool = json.loads(daemon.run("pool", "list", "--json", check=True).stdout)[0]["name"]
         with client(daemon, timeout_s=120) as nfs:
             home = nfs.mkdir(nfs.root, "home").handle
 
             def write(n):
-                """A pool looks for its disks when somebody writes."""
+                """A pool looks for its disks when somebody writes. Returns whether it could not be."""
                 try:
                     data = payload(70_000 + n, n)
                     nfs.write_all(nfs.create(home, f"f{n}").handle, data)
                     acknowledged[f"f{n}"] = data
                 except (NfsError, RpcError, OSError):
                     return True
-                return daemon.process.poll() is not None
+                return False
 
             for n in range(20):
                 assert not write(n)
             for disk in disks:
                 disk.unplug()
             wait_for(lambda: write(20), 30)
+            # Until the disks are back it is said what is wrong, and that a command does nothing about it.
+            cleared = daemon.run("pool", "clear", pool)
+            assert cleared.returncode == 1 and "nothing was cleared" in cleared.stderr, cleared
+            events = lambda: [alert["event"] for alert in json.loads(daemon.run("alerts", "--json").stdout)["open"]]
+            wait_for(lambda: "volume-stopped" in events(), 150)
             for disk in disks:
                 disk.plug_in()
-            if has_manager:
-                wait_for(lambda: write(21) and daemon.process.poll() is not None, 120)
-                assert "to be started again by its service" in daemon.process.stdout.read().decode() + daemon.log()
-                assert daemon.reap() == 1
+            if by == "itself":
+                wait_for(lambda: not write(21), 330)
             else:
-                events = lambda: [alert["event"] for alert in json.loads(daemon.run("alerts", "--json").stdout)["open"]]
-                wait_for(lambda: write(21) and "volume-stopped" in events(), 150)
-                daemon.stop()
+                daemon.run("pool", "clear", pool, check=True)
+                assert not write(21)
+            wait_for(lambda: "volume-stopped" not in events(), 60)
+            wait_for(lambda: daemon.run("pool", "status", "-x").returncode == 0, 60)
+            for name, data in acknowledged.items():
+                assert nfs.read_all(nfs.lookup(home, name).handle) == data, name
+        assert daemon.alive(), "nobody started it again"
+        assert not volumes(daemon)["secret"]["locked"]
+        assert daemon.run("check").returncode == 0
+        daemon.kill()
         daemon.start()
         with client(daemon, timeout_s=60) as nfs:
             home = nfs.walk("home")
@@ -326,7 +336,6 @@ def test_all_disks_fail_while_files_are_written_and_come_back(loop_disks, folder
         assert daemon.stop() == 0
     finally:
         daemon.end()
-        listener.close()
 
 
 def test_foreign_duplicated_and_swapped_disks(folder):

@@ -68,7 +68,7 @@ pub enum Remedy {
     /// To open these anew.
     OpenAnew(Vec<String>),
     /// To open the pool anew: its journal takes nothing more.
-    Restart,
+    PoolAnew,
 }
 
 /// The volume asks how much room there is; the pool knows.
@@ -86,6 +86,15 @@ const CHECK_WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(5);
 impl Store {
     /// Opens the registry on a pool already open.
     pub async fn start(pool: Pool, memory: ByteSize) -> Result<Self, KeepError> {
+        Self::start_unlocked(pool, memory, Arc::default()).await
+    }
+
+    /// As `start`, for the pool of a store that was closed: volumes stay unlocked.
+    pub async fn start_again(&self, pool: Pool, memory: ByteSize) -> Result<Self, KeepError> {
+        Self::start_unlocked(pool, memory, Arc::clone(&self.unlocked)).await
+    }
+
+    async fn start_unlocked(pool: Pool, memory: ByteSize, unlocked: Arc<Unlocked>) -> Result<Self, KeepError> {
         let name = pool.name().to_owned();
         let pool = Arc::new(pool);
         let backing = Backing {
@@ -94,7 +103,6 @@ impl Store {
             space: Arc::new(PoolSpace(pool.clone())),
             clock: Arc::new(SystemClock::default()),
         };
-        let unlocked = Arc::<Unlocked>::default();
         let memory = MemoryBudget { total_bytes: memory.0 };
         match Registry::open_sealed(backing, memory, Arc::clone(&unlocked) as _).await {
             Ok(registry) => {
@@ -378,11 +386,16 @@ impl Store {
         self.closed.lock().remove(name);
     }
 
+    /// Whether something in it stores nothing until it is opened anew.
+    pub fn has_stopped(&self) -> bool {
+        self.disk_pool().is_some_and(|pool| pool.stopped().is_some() || !self.registry.failed().is_empty())
+    }
+
     /// What makes the volumes of a pool store again that had stopped while its disks were away. Nothing does as long as the
     /// disks take no writes.
     pub async fn remedy(&self) -> Option<Remedy> {
         let failed = self.registry.failed();
-        let pool = self.disk_pool().filter(|pool| !failed.is_empty() || pool.stopped().is_some())?;
+        let pool = self.disk_pool().filter(|_| self.has_stopped())?;
         if !pool.takes_writes() {
             // Nobody writes any more, who would find out that they are back.
             self.look().await;
@@ -396,7 +409,7 @@ impl Store {
         let proven = log.append(PROBE_STREAM, since_1970.as_secs(), Vec::new()).await;
         // What stays of it is one empty entry.
         let _ = log.remove(PROBE_STREAM).await;
-        Some(if proven.is_ok() { Remedy::OpenAnew(failed) } else { Remedy::Restart })
+        Some(if proven.is_ok() { Remedy::OpenAnew(failed) } else { Remedy::PoolAnew })
     }
 
     /// Opens a volume anew that had stopped storing, as after a crash. Its doors are closed.

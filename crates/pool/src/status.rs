@@ -240,7 +240,7 @@ impl Pool {
         }
         if self.stopped().is_some() {
             let status = format!("Nothing can be stored.{}", self.stopped_text());
-            let action = "Once its disks take writes, restart larder; its service does that by itself.".to_owned();
+            let action = format!("Once its disks take writes, it is opened anew by itself. To try at once: {clear}");
             return (PoolState::Faulted, status, action);
         }
         let out_of_reach = {

@@ -133,7 +133,7 @@ events! {
         "See larder pool status, which says what to do";
     VolumeStopped "volume-stopped" Critical lasts 60,
         "A volume takes no writes any more, because its disks failed while it wrote. Nothing that was acknowledged is lost.",
-        "See larder pool status. When its disks take writes again: restart larder (its service does that by itself)";
+        "See larder pool status. It is opened anew by itself once its disks take writes; to try at once: larder pool clear POOL";
     PoolUnavailable "pool-unavailable" Critical lasts 0,
         "A pool or store of the configuration could not be opened.",
         "See larder pool status; then restart larder or import the pool";

@@ -560,9 +560,8 @@ mod tests {
     #[test]
     fn signatures_are_by_keys_of_the_issuer() {
         let (signer, other) = (Signer::new(), Signer::new());
-        let check = |token: &str, keys: &Keys| {
-            believed(token, keys, &options("sub"), "n", NOW).map(|claims| claims.sub)
-        };
+        let check =
+            |token: &str, keys: &Keys| believed(token, keys, &options("sub"), "n", NOW).map(|claims| claims.sub);
         let header = |alg: &str| json!({"alg": alg, "kid": "a"});
         let fine = signer.token(&header("ES256"), &claims());
         assert_eq!(check(&fine, &signer.keys("b")), Err(Trouble::KeyUnknown));

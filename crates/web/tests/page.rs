@@ -1815,7 +1815,11 @@ async fn names_at_an_issuer_are_bound_to_a_person_once() {
     assert_eq!(trial.people.entered.lock().unwrap().last().unwrap(), "ann by Office");
     is("4711");
     let eve = come("ann").await.0;
-    assert!(eve.status == StatusCode::UNAUTHORIZED && eve.text.contains("ann is somebody else at Office"), "{}", eve.text);
+    assert!(
+        eve.status == StatusCode::UNAUTHORIZED && eve.text.contains("ann is somebody else at Office"),
+        "{}",
+        eve.text
+    );
     // Nobody gives a password that there is not.
     let guest = come("guest").await.0;
     assert!(guest.status == StatusCode::UNAUTHORIZED && guest.text.contains("has no password here"), "{}", guest.text);

@@ -174,7 +174,7 @@ macro_rules! direct {
     };
 }
 
-direct!(answers: GetVolumes, GetKeys, CheckVolumes, GetSnapshots, DiffSnapshots, GetReplica, ClearPool, GetPoolScrub);
+direct!(answers: GetVolumes, GetKeys, CheckVolumes, GetSnapshots, DiffSnapshots, GetReplica, GetPoolScrub);
 direct!(finishes: ScrubPool, CloneSnapshot, PromoteReplica);
 
 answers!(GetInfo, |daemon, (), ()| Ok(daemon.info()));
@@ -183,6 +183,7 @@ answers!(GetPoolsKnown, |daemon, (), ()| Ok(daemon.known_pool_statuses().await))
 answers!(ListPools, |daemon, (), ()| Ok(daemon.pool_list().await));
 finishes!(ImportPool, |daemon, (), request| daemon.pool_import(request).await);
 finishes!(ExportPool, |daemon, name, request| daemon.pool_export(&name, request).await.map(done));
+finishes!(ClearPool, |daemon, name, ()| daemon.pool_clear(&name).await.map(|()| Done {}));
 finishes!(RenamePool, |daemon, name, request| daemon.pool_rename(&name, request).await);
 finishes!(ChangePool, |daemon, name, request| daemon.pool_change(&name, request).await);
 answers!(GetPoolHistory, |daemon, name, ()| Ok(daemon.storage.pool(Some(&name)).map_err(as_failure)?.history()));

@@ -8,7 +8,7 @@
 //! - `daemon.stop_in_order`: the daemon stops announcements, servers, mounts, volumes and pools in this order.
 //!   Nothing is closed while it is in use.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -151,6 +151,8 @@ struct State {
     tokens: tokens::Tokens,
     /// Pools that could not be opened, with the reason (`daemon.faults_are_named`).
     pool_faults: BTreeMap<String, Failure>,
+    /// Those of them that were served, and are to be again (`reopening.tried_on`).
+    given_up: BTreeSet<String>,
     shares: Vec<ShareStatus>,
     /// Remarks on this configuration that are in the log already.
     noted: Vec<String>,
@@ -176,8 +178,15 @@ impl Daemon {
         let tokens = tokens::Tokens::open(folder.path(), &secrets)?;
         let record = box_record::BoxRecord::open(folder.path())?;
         larder_base::arena::configure(memory.0);
-        let state =
-            State { config, secrets, tokens, pool_faults: BTreeMap::new(), shares: Vec::new(), noted: Vec::new() };
+        let state = State {
+            config,
+            secrets,
+            tokens,
+            pool_faults: BTreeMap::new(),
+            given_up: BTreeSet::new(),
+            shares: Vec::new(),
+            noted: Vec::new(),
+        };
         Ok(Daemon {
             folder,
             file,
@@ -549,6 +558,7 @@ impl Daemon {
             return Err(failure);
         }
         state.pool_faults.remove(&entry.name);
+        state.given_up.remove(&entry.name);
         Ok(status)
     }
 
@@ -993,6 +1003,11 @@ pub(crate) async fn open_configured(
     degraded: bool,
     memory: ByteSize,
 ) -> Result<Store, Failure> {
+    open_pool(configured(pool, data, force, degraded), memory).await
+}
+
+/// How a pool of the configuration is opened.
+fn configured(pool: &PoolConfig, data: &Path, force: bool, degraded: bool) -> OpenOptions {
     let memory_of_lives = last_lives::Remembered::of(data);
     let mut options = OpenOptions {
         force,
@@ -1009,7 +1024,7 @@ pub(crate) async fn open_configured(
         tracing::info!("the pool '{}' is called '{}' from now on, as the configuration says", found.name, pool.name);
         (options.name, options.rename) = (Some(found.id.to_string()), Some(pool.name.clone()));
     }
-    open_pool(options, memory).await
+    options
 }
 
 /// A person asks for this pool.
