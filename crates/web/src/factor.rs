@@ -139,17 +139,6 @@ pub struct FactorsEnded {
     pub was_issued: bool,
 }
 
-/// Who somebody from the issuer is here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Known {
-    /// Nobody is bound yet.
-    Nobody,
-    /// The person is bound to this user.
-    Bound,
-    /// The user is bound to somebody else there.
-    Another,
-}
-
 /// The outcome of a code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tried {
@@ -316,13 +305,9 @@ impl Factors {
         found.map(|(user, one)| (user.clone(), one.uid))
     }
 
-    /// Who is bound to a user.
-    pub fn knows(&self, (user, uid): (&str, u32), subject: &Subject) -> Known {
-        match self.table.lock().kept.issued.get(user).filter(|one| one.uid == uid) {
-            None => Known::Nobody,
-            Some(one) if one.subject == *subject => Known::Bound,
-            Some(_) => Known::Another,
-        }
+    /// Whether this user is bound to somebody.
+    pub fn knows(&self, user: &str, uid: u32) -> bool {
+        self.table.lock().kept.issued.get(user).is_some_and(|one| one.uid == uid)
     }
 
     /// Binds a user to a person at the issuer, durably (`oidc.bound_once`).

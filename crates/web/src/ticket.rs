@@ -146,7 +146,7 @@ mod tests {
             assert_eq!(tickets.check(strange, "in", "cookie", now), None, "{strange}");
         }
         assert!(Tickets::default().check(&drawn, "in", "cookie", now).is_none(), "another run's");
-        let mut use_up = || tickets.use_up(&ticket, HERE, now);
+        let use_up = || tickets.use_up(&ticket, HERE, now);
         assert!(use_up() && !use_up() && !good("in", "cookie", now));
         assert_ne!(tickets.derived("nonce", &ticket.nonce), tickets.derived("proof", &ticket.nonce));
     }
