@@ -7,13 +7,15 @@ import struct
 import subprocess
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from impacket import smb3structs as smb2
-from impacket.smbconnection import SMBConnection
+from impacket.smb3 import SessionError
 
 from conftest import make
 from others import Smbd
+from test_smb_identity import BASIC, READ, WRITE, Session
 from waiting import wait_for
 
 FILES = 1500
@@ -195,82 +197,71 @@ def test_killed_while_links_and_pipes_are_made_it_goes_on(fresh, folder, session
     assert fresh.stop() == 0
 
 
-class Seen:
+class Seen(Session):
     """What an SMB client sees of a share, whoever serves it."""
 
-    BASIC, STREAMS = 4, 22
-
-    def __init__(self, port, user, password, share):
-        self.connection = SMBConnection("127.0.0.1", "127.0.0.1", sess_port=port, timeout=30)
-        self.connection.login(user, password)
-        self.share, self.low = share, self.connection.getSMBServer()
-        self.tree = self.low.connectTree(share)
-
-    def open(self, path, disposition=smb2.FILE_OPEN, options=0):
-        access = smb2.FILE_READ_DATA | smb2.FILE_WRITE_DATA | smb2.FILE_READ_ATTRIBUTES | smb2.FILE_WRITE_ATTRIBUTES
-        return self.low.create(self.tree, path, access, 7, options, disposition, 0)
-
     def write(self, path, data, options=0):
-        file = self.open(path, smb2.FILE_OPEN_IF, options)
+        file = self.open(path, WRITE | READ, options=options, disposition=smb2.FILE_OPEN_IF)
         if data:
-            self.low.write(self.tree, file, data, 0, len(data))
-        self.low.close(self.tree, file)
+            self.low.write(self.tree, file.file, data, 0, len(data))
+        file.close()
 
     def dress(self, path, created, attributes):
-        file = self.open(path)
-        self.low.setInfo(self.tree, file, fileInfoClass=self.BASIC, inputBlob=struct.pack("<QQQQII", created, 0, 0, 0, attributes, 0))
-        self.low.close(self.tree, file)
+        file = self.open(path, WRITE | READ)
+        assert file.set(BASIC, struct.pack("<QQQQII", created, 0, 0, 0, attributes, 0)) == 0
+        file.close()
 
     def look(self, path):
         """Time of creation, DOS attributes, and each stream with its contents."""
-        file = self.low.create(self.tree, path, smb2.FILE_READ_ATTRIBUTES, 7, 0, smb2.FILE_OPEN, 0)
-        basic = bytes(self.low.queryInfo(self.tree, file, fileInfoClass=self.BASIC))
+        file = self.open(path, READ)
+        basic = file.info(BASIC)
+        created, attributes = struct.unpack_from("<Q24xI", basic)
         try:
-            listed = bytes(self.low.queryInfo(self.tree, file, fileInfoClass=self.STREAMS))
-        except Exception as error:  # noqa: BLE001
-            assert "END_OF_FILE" in str(error) or "NO_" in str(error), error
+            listed = file.info(STREAMS)
+        except SessionError as error:
+            assert error.get_error_code() == END_OF_FILE, "a folder without streams"
             listed = b""
-        self.low.close(self.tree, file)
+        file.close()
         streams, at = {}, 0
         while listed:
             following, length, size = struct.unpack_from("<IIQ", listed, at)
             name = listed[at + 24:at + 24 + length].decode("utf-16le")
-            data = self.low.create(self.tree, path + name.removesuffix(":$DATA"), smb2.FILE_READ_DATA, 7, 0, smb2.FILE_OPEN, 0) if name != "::$DATA" else None
-            if data is not None:
-                streams[name] = bytes(self.low.read(self.tree, data, 0, size)) if size else b""
-                self.low.close(self.tree, data)
+            if name != "::$DATA":
+                stream = self.open(path + name.removesuffix(":$DATA"), READ)
+                streams[name] = bytes(self.low.read(self.tree, stream.file, 0, size)) if size else b""
+                stream.close()
             if not following:
                 break
             at += following
-        created, = struct.unpack_from("<Q", basic)
-        attributes, = struct.unpack_from("<I", basic, 32)
         return created, attributes, streams
 
-    def end(self):
-        self.connection.close()
 
-
+STREAMS, END_OF_FILE = 22, 0xC0000011
 HIDDEN, SYSTEM, READ_ONLY, ARCHIVE = 2, 4, 1, 32
 # 100 ns since 1601: of a day in 2009.
 IN_2009 = 128_900_000_000_000_000
 
 
-def test_what_samba_kept_beside_the_data_is_there_for_clients_of_the_volume(fresh, folder):
-    """Streams, DOS attributes and times of creation as smbd wrote them; `--verify` finds what differs."""
+@pytest.mark.parametrize("modules", ["streams_xattr", "fruit streams_xattr"])
+def test_what_samba_kept_beside_the_data_is_there_for_clients_of_the_volume(fresh, folder, modules):
+    """Streams, DOS attributes and times of creation as smbd wrote them, for Macs too; `--verify` finds what differs."""
     served = folder / "served"
     served.mkdir()
     smbd = Smbd(folder / "smbd", folder / "bench")
-    smbd.settings = "server min protocol = SMB2_10\nvfs objects = streams_xattr\nstore dos attributes = yes\nea support = yes\n"
+    smbd.settings = f"server min protocol = SMB2_10\nvfs objects = {modules}\nstore dos attributes = yes\nea support = yes\n"
     smbd.more = {"old": served}
     paths = ["report", "plain", "empty stream", "folder", "folder\\deep"]
     with smbd:
-        before = Seen(smbd.port, "root", smbd.password, "old")
+        before = Seen(SimpleNamespace(smb_port=smbd.port, user="root", password=smbd.password), "old")
         before.write("folder", b"", smb2.FILE_DIRECTORY_FILE)
         for path in paths:
             if path != "folder":
                 before.write(path, b"the data of " + path.encode())
         before.write("report:side", b"beside it" * 100)
-        before.write("report:AFP_AfpInfo", bytes(range(60)))
+        if "fruit" not in modules:
+            before.write("report:AFP_AfpInfo", b"AFP\0\0\1\0\0\0\0\0\0\x80\0\0\0" + b"TEXTttxt" + bytes(36))
+        # An attribute of ext4 holds no more.
+        before.write("plain:AFP_Resource", b"a fork" * (50_000 if "fruit" in modules else 100))
         before.write("empty stream:none", b"")
         before.write("folder:about", b"of a folder")
         before.dress("report", IN_2009, HIDDEN | SYSTEM)
@@ -281,8 +272,12 @@ def test_what_samba_kept_beside_the_data_is_there_for_clients_of_the_volume(fres
     assert seen["report"][:2] == (IN_2009, HIDDEN | SYSTEM) and ":side:$DATA" in seen["report"][2], seen
     # The user who changes one of them later.
     subprocess.run(["chown", "-R", "1000:1000", served], check=True)
+    doubles = [path.name for path in served.rglob("._*")]
+    assert doubles == (["._plain"] if "fruit" in modules else []), "where smbd keeps a fork"
     imported(fresh, served, "files:new")
-    after = Seen(fresh.smb_port, fresh.user, fresh.password, fresh.share)
+    fresh.kill()
+    fresh.start()
+    after = Seen(fresh)
     assert {path: after.look(f"new\\{path}") for path in paths} == seen
     report = imported(fresh, served, "files:new", "--verify")
     assert report["files_verified"] == 4 and report["files_copied"] == 0, report

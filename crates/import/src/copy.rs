@@ -11,11 +11,9 @@ use crate::directory::Job;
 use crate::dress::{self, Trouble};
 use crate::marker::Marker;
 use crate::settle;
-use crate::source::{self, Stat};
+use crate::source::{self, PIECE_BYTES, Stat};
 use crate::state::Import;
 
-/// Bytes that are read and written at once.
-pub(crate) const PIECE_BYTES: usize = 1 << 20;
 /// How often a file is copied anew because it changed meanwhile.
 const ATTEMPTS: usize = 3;
 

@@ -2,10 +2,11 @@
 //!
 //! They are no files of the volume: when all names of their folder are there, the streams in them are given to the copies.
 
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::os::fd::AsFd;
 
 use larder_fs::FileKind;
+use rustix::io::Errno;
 
 use crate::apple;
 use crate::directory::Directory;
@@ -23,23 +24,34 @@ fn owner_of(name: &CStr) -> Option<&CStr> {
     CStr::from_bytes_with_nul(rest).ok().filter(|name| !name.is_empty())
 }
 
-/// Whether a name of a directory is such a file.
+/// Whether a name of a directory is such a file. One that cannot be read is told by whoever copies it.
 pub(crate) fn is_double(dir: &impl AsFd, name: &CStr, stat: &Stat) -> bool {
-    let Some(owner) = owner_of(name) else { return false };
-    if stat.kind != FileKind::File || stat.size > BYTES_MAX {
-        return false;
-    }
-    let has_owner = |stat: Stat| matches!(stat.kind, FileKind::File | FileKind::Directory);
-    let file = source::open(dir, name, FileKind::File);
-    let begins_so = file.and_then(|file| source::read(&file, 0, HEAD_BYTES)).is_ok_and(|head| apple::begins_so(&head));
-    begins_so && source::stat(dir, owner).is_ok_and(has_owner) && read(dir, name).is_ok_and(|streams| streams.is_some())
+    read(dir, name, stat).is_ok_and(|found| found.is_some())
 }
 
-fn read(dir: &impl AsFd, name: &CStr) -> Result<Option<Vec<NameAndValue>>, rustix::io::Errno> {
+/// Whose it is, what that is, and its streams; `None` where it is no such file.
+fn read<'a>(
+    dir: &impl AsFd,
+    name: &'a CStr,
+    stat: &Stat,
+) -> Result<Option<(&'a CStr, Stat, Vec<NameAndValue>)>, Errno> {
+    let Some(owner) = owner_of(name) else { return Ok(None) };
+    if stat.kind != FileKind::File || stat.size > BYTES_MAX {
+        return Ok(None);
+    }
+    let own = match source::stat(dir, owner) {
+        Ok(own) if matches!(own.kind, FileKind::File | FileKind::Directory) => own,
+        Ok(_) | Err(Errno::NOENT) => return Ok(None),
+        Err(error) => return Err(error),
+    };
     let file = source::open(dir, name, FileKind::File)?;
-    let bytes = source::read(&file, 0, BYTES_MAX as usize)?;
+    if !apple::begins_so(&source::read(&file, 0, HEAD_BYTES)?) {
+        return Ok(None);
+    }
+    let len = usize::try_from(stat.size).unwrap_or(usize::MAX);
+    let streams = apple::streams(&source::read(&file, 0, len)?);
     source::drop_cache(&file);
-    Ok(apple::streams(&bytes))
+    Ok(streams.map(|streams| (owner, own, streams)))
 }
 
 /// What is to be done with the streams.
@@ -54,13 +66,21 @@ pub(crate) fn each(import: &Import, dir: &Directory, what: Do) {
     if !dir.has_doubles() {
         return;
     }
-    let Ok(mut names) = Names::of(&dir.fd) else { return };
-    while let Ok(page) = names.page()
-        && !page.is_empty()
-    {
+    if let Err(error) = each_name(import, dir, what) {
+        import.source_fault(&dir.path, error);
+    }
+}
+
+fn each_name(import: &Import, dir: &Directory, what: Do) -> Result<(), Errno> {
+    let mut names = Names::of(&dir.fd)?;
+    loop {
+        let page = names.page()?;
+        if page.is_empty() {
+            return Ok(());
+        }
         for name in page.iter().filter(|name| owner_of(name).is_some()) {
             if import.progress.is_stopped() {
-                return;
+                return Ok(());
             }
             let done = one(import, dir, name, what);
             dress::fault(import, &dir.path_of(name), done);
@@ -68,11 +88,9 @@ pub(crate) fn each(import: &Import, dir: &Directory, what: Do) {
     }
 }
 
-fn one(import: &Import, dir: &Directory, name: &CString, what: Do) -> Result<(), Trouble> {
+fn one(import: &Import, dir: &Directory, name: &CStr, what: Do) -> Result<(), Trouble> {
     let stat = source::stat(&dir.fd, name)?;
-    let Some(owner) = owner_of(name).filter(|_| is_double(&dir.fd, name, &stat)) else { return Ok(()) };
-    let Some(mut streams) = read(&dir.fd, name)? else { return Ok(()) };
-    let own = source::stat(&dir.fd, owner)?;
+    let Some((owner, own, mut streams)) = read(&dir.fd, name, &stat)? else { return Ok(()) };
     let kept = source::xattrs(source::open(&dir.fd, owner, own.kind)?.as_fd())?.streams;
     // What lies at the file itself counts.
     streams.retain(|(name, _)| kept.iter().all(|(own, _)| own != name));

@@ -10,7 +10,7 @@ use larder_fs::{Attr, CreateMode, FileKind, FsError, Ino, SetAttr, SetTime, Stab
 use rustix::io::Errno;
 
 use crate::marker::{self, Marker};
-use crate::source::{self, NameAndValue, Stat, Xattrs};
+use crate::source::{self, NameAndValue, PIECE_BYTES, Stat, Xattrs};
 use crate::state::Import;
 
 /// A fault of either side.
@@ -142,8 +142,15 @@ fn has_stream(import: &Import, dir: Ino, name: &[u8], data: &[u8]) -> Result<(Op
     if attr.size != data.len() as u64 {
         return Ok((Some(ino), false));
     }
-    let read = import.on(import.files.read(ino, 0, data.len()))?;
-    Ok((Some(ino), read.chunks.concat() == data))
+    let mut offset = 0;
+    for piece in data.chunks(PIECE_BYTES) {
+        let read = import.on(import.files.read(ino, offset, piece.len()))?;
+        if read.chunks.concat() != piece {
+            return Ok((Some(ino), false));
+        }
+        offset += piece.len() as u64;
+    }
+    Ok((Some(ino), true))
 }
 
 /// Gives a copy the streams of its source, durably: the name of the copy waits for its own data alone. Streams that the source does
@@ -161,8 +168,13 @@ pub(crate) fn set_streams(import: &Import, ino: Ino, wanted: &[NameAndValue]) ->
             }
         };
         import.on(files.setattr(cred, stream, SetAttr { size: Some(data.len() as u64), ..SetAttr::default() }))?;
-        let bytes = vec![Bytes::copy_from_slice(data)];
-        import.on(files.write(cred, stream, 0, bytes, Stability::FileSync))?;
+        let mut offset = 0;
+        for piece in data.chunks(PIECE_BYTES) {
+            let bytes = vec![Bytes::copy_from_slice(piece)];
+            import.on(files.write(cred, stream, offset, bytes, Stability::Unstable))?;
+            offset += piece.len() as u64;
+        }
+        import.on(files.commit(stream))?;
     }
     Ok(())
 }

@@ -12,6 +12,8 @@ use larder_fs::{FileKind, XATTR_BYTES_MAX};
 use rustix::fs::{Advice, AtFlags, Dir as Listing, Mode, OFlags, SeekFrom, Statx, StatxFlags, StatxTimestamp};
 use rustix::io::Errno;
 
+/// Bytes that are read and written at once.
+pub(crate) const PIECE_BYTES: usize = 1 << 20;
 /// Names that are read at once. They are looked at in the order of their inode numbers, which on a hard disk is about the
 /// order in which the inodes lie.
 const PAGE_NAMES: usize = 1024;

@@ -448,7 +448,7 @@ async fn what_samba_kept_is_kept() {
 /// `import.samba_kept`: what a Mac wrote beside its files, where streams cannot be kept.
 #[tokio::test(flavor = "multi_thread")]
 async fn apple_double_is_part_of_its_file() {
-    let fixture = Fixture::new().await;
+    let (fixture, mut changes) = (Fixture::new().await, None);
     let double = |note: &[u8]| crate::apple::tests::double([3; 32], &[("note", note)], b"a fork");
     let write = |path: &str, data: &[u8]| fs::write(fixture.path(path), data).unwrap();
     fs::create_dir(fixture.path("dir")).unwrap();
@@ -478,6 +478,16 @@ async fn apple_double_is_part_of_its_file() {
     }
     let again = fixture.imported(Options { delete: true, ..verified() }).await;
     assert_eq!((again.copied_files, again.unchanged, again.removed), (0, 5, 0));
+    // A fork as large as Macs have them, twice: it is compared, and not written again.
+    let fork: Vec<u8> = (0..16u32 << 20).map(|n| (n % 251) as u8).collect();
+    write("._odd", &crate::apple::tests::double([0; 32], &[], &fork));
+    for options in [Options::default(), verified()] {
+        fixture.imported(options).await;
+        let attr = fixture.at("to/odd".to_owned()).await.unwrap();
+        let dir = fixture.files.named_dir(attr.id.ino, false).await.unwrap().unwrap();
+        let stream = fixture.files.lookup(&Cred::root(), dir, b"AFP_Resource", NameMatch::Exact).await.unwrap();
+        assert_eq!((stream.size, stream.change), (fork.len() as u64, *changes.get_or_insert(stream.change)));
+    }
     // One that changed alone is told, and brought.
     write("._photo", &double(b"two"));
     fixture.imported(Options::default()).await;
