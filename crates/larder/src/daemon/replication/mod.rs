@@ -6,6 +6,8 @@
 //!
 //! - `replication.tried_again`: what fails is tried again after a minute, two, four, up to an hour; a new snapshot, an unlocked
 //!   volume or a changed configuration tries at once.
+//! - `replication.rests_with_its_volume`: a run that ends because its volume is closed for a moment, or another machine's by
+//!   now, is no fault. Another begins when the volume is back.
 //! - `replication.told_once`: a fault is logged when it appears or changes, and once more when it is over.
 //! - `replication.idle_is_idle`: without a new snapshot nothing is asked and no disk is touched.
 
@@ -165,8 +167,13 @@ impl Daemon {
         let way = (volume.clone(), to.clone());
         let progress = self.replication.begin_in_turn(&way).await;
         // A run that is given up in the middle ends, too.
-        let end = EndOf { runs: &self.replication, way: &way, outcome: None };
+        let end = EndOf { runs: &self.replication, way: &way, outcome: None, rests: false };
         let outcome = self.go(volume, to, limit, named, progress).await;
+        let name = volume.to_string();
+        if outcome.is_err() && (self.storage.is_closed_for_now(&name) || self.storage.is_elsewhere(&name).await) {
+            // It went away while it was sent.
+            return end.resting(outcome);
+        }
         if named.is_some() {
             self.release_if_removed(volume, to).await;
         }
@@ -459,9 +466,16 @@ struct EndOf<'a> {
     runs: &'a Runs,
     way: &'a Way,
     outcome: Option<Result<u64, Failure>>,
+    rests: bool,
 }
 
 impl EndOf<'_> {
+    /// Nothing is wrong with the way (`replication.rests_with_its_volume`).
+    fn resting(mut self, outcome: Result<u64, Failure>) -> Result<u64, Failure> {
+        self.rests = true;
+        outcome
+    }
+
     fn with(mut self, outcome: Result<u64, Failure>) -> Result<u64, Failure> {
         self.outcome = Some(outcome.clone());
         outcome
@@ -470,6 +484,9 @@ impl EndOf<'_> {
 
 impl Drop for EndOf<'_> {
     fn drop(&mut self) {
+        if self.rests {
+            return self.runs.rest(self.way);
+        }
         let given_up = || Err(Failure::new(FailureKind::Unavailable, "it was interrupted"));
         self.runs.end(self.way, &self.outcome.take().unwrap_or_else(given_up));
     }

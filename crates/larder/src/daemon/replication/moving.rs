@@ -306,7 +306,7 @@ impl Daemon {
         }
         let way: Way = (one.from.clone(), Place::Here(one.to.clone()));
         let progress = self.replication.begin_in_turn(&way).await;
-        let end = EndOf { runs: &self.replication, way: &way, outcome: None };
+        let end = EndOf { runs: &self.replication, way: &way, outcome: None, rests: false };
         end.with(self.copy_rounds(&one, progress).await)?;
         let checked = one.new.registry.check_replica(&one.to.volume, false).await;
         let checked = checked.map_err(|error| as_failure(one.new.failure(&one.to.volume, &error)))?;

@@ -76,6 +76,17 @@ impl Runs {
         }
     }
 
+    /// The run ended because its volume is closed for a moment, or another machine's. Another begins when it is back.
+    pub(super) fn rest(&self, way: &Way) {
+        if let Some(run) = self.runs.lock().get_mut(way) {
+            (run.running, run.woken) = (false, true);
+            let mut progress = run.progress.lock();
+            (progress.sending, progress.moved) = (None, None);
+        }
+        self.wake.notify_one();
+        self.ended.notify_waiters();
+    }
+
     /// The outcome of a run (`replication.tried_again`, `replication.told_once`).
     pub(super) fn end(&self, way: &Way, outcome: &Result<u64, Failure>) {
         let (volume, to) = way;
