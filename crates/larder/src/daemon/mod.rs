@@ -123,6 +123,8 @@ pub(crate) struct Daemon {
     overrides: Overrides,
     memory: ByteSize,
     started: Instant,
+    /// Its doors and limits are those of this run (`reload.named_until_the_start`).
+    started_with: Config,
     pub(crate) storage: Storage,
     pub(crate) servers: Servers,
     mounts: mounts::Mounts,
@@ -176,6 +178,7 @@ impl Daemon {
         let tokens = tokens::Tokens::open(folder.path(), &secrets)?;
         let record = box_record::BoxRecord::open(folder.path())?;
         larder_base::arena::configure(memory.0);
+        let started_with = config.clone();
         let state =
             State { config, secrets, tokens, pool_faults: BTreeMap::new(), shares: Vec::new(), noted: Vec::new() };
         Ok(Daemon {
@@ -184,6 +187,7 @@ impl Daemon {
             overrides,
             memory,
             started: Instant::now(),
+            started_with,
             storage: Storage::default(),
             servers,
             mounts: mounts::Mounts::default(),
