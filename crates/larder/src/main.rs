@@ -55,8 +55,7 @@ static ALLOCATOR: allocator::Wiping = allocator::Wiping;
 /// allocates anything; `allocator::start_thread` starts it, once rights are dropped.
 // SAFETY: the name and the type (a pointer to a string that ends in NUL) are those that jemalloc declares for it.
 #[unsafe(export_name = "_rjem_malloc_conf")]
-pub static MALLOC_CONF: &[u8; 62] =
-    b"dirty_decay_ms:5000,muzzy_decay_ms:0,max_background_threads:1\0";
+pub static MALLOC_CONF: &[u8; 62] = b"dirty_decay_ms:5000,muzzy_decay_ms:0,max_background_threads:1\0";
 
 /// Set to anything, it lets a daemon leave core files, which hold keys and the contents of files: for developers.
 const KEEP_CORES: &str = "LARDER_KEEP_CORES";

@@ -375,6 +375,7 @@ impl Daemon {
         let before = std::mem::replace(&mut state.config, config).mounts;
         self.apply(&mut state).await;
         let mut notes = state.config.notes();
+        notes.extend(shares::without_nt_hash(&state.config, &state.secrets));
         notes.extend(self.mount_those_of_file(&before, &state.config.mounts).await);
         notes.extend(state.shares.iter().filter_map(|share| {
             share.fault.as_ref().map(|fault| format!("share '{}' is not served: {fault}", share.name))
