@@ -43,12 +43,12 @@ pub(crate) fn waiting(started: &Config, now: &Config, new: &Config) -> Vec<Strin
     let is_taken_away = now.mounts.iter().any(|mount| !mounts.iter().any(|one| one.dir == mount.dir));
     let is_changed = mounts.iter().any(|one| now.mounts.iter().any(|mount| mount.dir == one.dir && mount != one));
     let mut names = differing(&[
-        ("data", &started.data != data),
-        ("[limits] memory", &started.memory != memory),
-        ("[limits] connections", &started.connections != connections),
-        ("[limits] strangers", &started.strangers != strangers),
+        ("data", started.data != *data),
+        ("[limits] memory", started.memory != *memory),
+        ("[limits] connections", started.connections != *connections),
+        ("[limits] strangers", started.strangers != *strangers),
         ("pools and their disks", disks(&now.pools) != disks(pools)),
-        ("stores", &now.stores != stores),
+        ("stores", now.stores != *stores),
         ("mounts that are not named any more", is_taken_away),
         ("mounts with other options", is_changed),
     ]);
@@ -61,23 +61,23 @@ pub(crate) fn waiting(started: &Config, now: &Config, new: &Config) -> Vec<Strin
 fn of_listen(started: &Listen, new: &Listen) -> Vec<String> {
     let Listen { nfs, smb, sftp, webdav, webdavs, replication, portmapper, metrics } = new;
     differing(&[
-        ("[listen] nfs", &started.nfs != nfs),
-        ("[listen] smb", &started.smb != smb),
-        ("[listen] sftp", &started.sftp != sftp),
-        ("[listen] webdav", &started.webdav != webdav),
-        ("[listen] webdavs", &started.webdavs != webdavs),
-        ("[listen] replication", &started.replication != replication),
-        ("[listen] portmapper", &started.portmapper != portmapper),
-        ("[metrics]", &started.metrics != metrics),
+        ("[listen] nfs", started.nfs != *nfs),
+        ("[listen] smb", started.smb != *smb),
+        ("[listen] sftp", started.sftp != *sftp),
+        ("[listen] webdav", started.webdav != *webdav),
+        ("[listen] webdavs", started.webdavs != *webdavs),
+        ("[listen] replication", started.replication != *replication),
+        ("[listen] portmapper", started.portmapper != *portmapper),
+        ("[metrics]", started.metrics != *metrics),
     ])
 }
 
 fn of_webdav(started: &WebdavConfig, new: &WebdavConfig) -> Vec<String> {
     let WebdavConfig { certificate, insecure_http, trusted_proxies } = new;
     differing(&[
-        ("[webdav] certificate and key", &started.certificate != certificate),
-        ("[webdav] insecure_http", &started.insecure_http != insecure_http),
-        ("[webdav] trusted_proxies", &started.trusted_proxies != trusted_proxies),
+        ("[webdav] certificate and key", started.certificate != *certificate),
+        ("[webdav] insecure_http", started.insecure_http != *insecure_http),
+        ("[webdav] trusted_proxies", started.trusted_proxies != *trusted_proxies),
     ])
 }
 
@@ -85,10 +85,10 @@ fn of_page(started: &PageConfig, new: &PageConfig) -> Vec<String> {
     // `may_run` is asked for at each request.
     let PageConfig { listen, networks, hosts, oidc, may_run: _ } = new;
     differing(&[
-        ("[page] listen", &started.listen != listen),
-        ("[page] networks", &started.networks != networks),
-        ("[page] hosts", &started.hosts != hosts),
-        ("[page.oidc]", &started.oidc != oidc),
+        ("[page] listen", started.listen != *listen),
+        ("[page] networks", started.networks != *networks),
+        ("[page] hosts", started.hosts != *hosts),
+        ("[page.oidc]", started.oidc != *oidc),
     ])
 }
 
