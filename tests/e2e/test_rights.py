@@ -45,11 +45,18 @@ def check_rights(pid):
         assert found["CapInh"] == 0 and found["CapAmb"] == 0, (task, found)
 
 
+def is_free(port):
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+        return True
+    except OSError:
+        return False
+
+
 def test_a_pool_is_served_without_the_rest(folder, loop_disks):
     """Disks are filesystems on devices; doors below 1024 are bound, and bound again after a restart."""
     disks = [disk.folder for disk in loop_disks(300, 300, 300)]
-    with socket.socket() as free:
-        port = next(p for p in range(1023, 600, -1) if free.connect_ex(("127.0.0.1", p)) != 0)
+    port = next(port for port in range(1023, 600, -1) if is_free(port))
     daemon = larderd.Larder(disks, folder / "data", layout="raidz1", extra=["--webdav", f"127.0.0.1:{port}", "--squash", "none"])
     try:
         for _ in range(2):
@@ -97,7 +104,7 @@ def test_mounts_are_made_and_taken_away(folder):
         daemon.run("mount", str(mount), check=True)
         (mount / "file").write_text("by way of the kernel")
         check_rights(daemon.pid)
-        daemon.run("unmount", str(mount), check=True)
+        daemon.run("umount", str(mount), check=True)
         assert not os.path.ismount(mount)
     finally:
         subprocess.run(["umount", "-l", mount], check=False, stderr=subprocess.DEVNULL)
