@@ -163,3 +163,20 @@ def test_manual_pages_and_completions(folder):
                            "-", completions / "larder.bash"], text=True, capture_output=True, check=True)
     assert done.stdout.strip() == "create", done
     assert (completions / "_larder").read_text().startswith("#compdef larder") and (completions / "larder.fish").stat().st_size > 1000
+
+
+def test_reload_names_each_key_that_waits_until_the_start(folder):
+    daemon = make(folder, count=1, layout="single").start()
+    try:
+        file = daemon.data / "larder.toml"
+        issuer = '\n[page.oidc]\nissuer = "https://id.example.org"\nclient_id = "larder"\n\n[limits]\nconnections = 77\n'
+        file.write_text(file.read_text() + issuer)
+        for _ in range(2):
+            read = json.loads(daemon.run("reload", "--json", check=True).stdout)
+            assert read["at_next_start"] == ["[limits] connections", "[page.oidc]"], read
+        assert "[limits] connections, [page.oidc] of the file take effect at the next start" in daemon.log()
+        assert daemon.stop() == 0
+        daemon.start()
+        assert json.loads(daemon.run("reload", "--json", check=True).stdout)["at_next_start"] == []
+    finally:
+        daemon.end()

@@ -2,12 +2,28 @@
 
 import json
 
-from conftest import make
+from larderd import Larder
 from test_access import add_user
 from test_reborn import dav
 from test_smb import smb
 
 ANN = "Pantry-Shelf-43"
+
+
+class Box(Larder):
+    """Its door for SMB is shut, where it is told to be."""
+
+    def __init__(self, folder, smb):
+        super().__init__([folder / "disk1"], folder / "data", layout="single", extra=["--webdav", "127.0.0.1:0"])
+        self.smb = smb
+
+    def command(self):
+        words = super().command()
+        words[words.index("--smb") + 1] = self.smb
+        return words
+
+
+SHUT, OPEN = "off", "127.0.0.1:0"
 
 
 def kept(daemon):
@@ -26,14 +42,13 @@ def set_password(daemon, name):
 
 
 def test_a_box_without_smb_keeps_no_nt_hashes(folder):
-    doors = ["--webdav", "127.0.0.1:0"]
-    daemon = make(folder, count=1, layout="single", extra=[*doors, "--smb", "off"]).start()
+    daemon = Box(folder, SHUT).start()
     try:
         add_user(daemon, "ann", password=ANN)
         assert kept(daemon) == set() and needs(daemon) == set()
         assert dav(daemon, "files/", "ann", ANN)[0] == 200 and dav(daemon, "files/", "ann", "wrong")[0] == 401
         assert daemon.stop() == 0
-        daemon.extra = doors
+        daemon.smb = OPEN
         daemon.start()
         # The owner's password comes from a file at each start.
         assert kept(daemon) == {"keeper"} and needs(daemon) == {"ann"}
@@ -51,16 +66,15 @@ def test_a_box_without_smb_keeps_no_nt_hashes(folder):
 
 
 def test_a_door_that_is_closed_for_a_moment_costs_no_password(folder):
-    daemon = make(folder, count=1, layout="single").start()
+    daemon = Box(folder, OPEN).start()
     try:
         add_user(daemon, "ann", password=ANN)
         assert kept(daemon) == {"ann", "keeper"}
-        for extra in (["--smb", "off"], []):
+        for daemon.smb in (SHUT, OPEN):
             assert daemon.stop() == 0
-            daemon.extra = extra
             daemon.start()
             assert kept(daemon) == {"ann", "keeper"}
-            if extra:
+            if daemon.smb == SHUT:
                 # The file still has the door: what is set meanwhile opens it later.
                 set_password(daemon, "ann")
         assert "NT_STATUS_" not in smb(daemon, "ls", user="ann", password=ANN)
