@@ -169,12 +169,12 @@ def test_reload_names_each_key_that_waits_until_the_start(folder):
     daemon = make(folder, count=1, layout="single").start()
     try:
         file = daemon.data / "larder.toml"
-        issuer = '\n[page.oidc]\nissuer = "https://id.example.org"\nclient_id = "larder"\n\n[limits]\nconnections = 77\n'
+        issuer = '\n[page.oidc]\nissuer = "https://id.example.org"\nclient_id = "larder"\n\n[metrics]\nlisten = "127.0.0.1:0"\n'
         file.write_text(file.read_text() + issuer)
         for _ in range(2):
             read = json.loads(daemon.run("reload", "--json", check=True).stdout)
-            assert read["at_next_start"] == ["[limits] connections", "[page.oidc]"], read
-        assert "[limits] connections, [page.oidc] of the file take effect at the next start" in daemon.log()
+            assert read["at_next_start"] == ["[metrics]", "[page.oidc]"], read
+        assert "[metrics], [page.oidc] of the file take effect at the next start" in daemon.log()
         assert daemon.stop() == 0
         daemon.start()
         assert json.loads(daemon.run("reload", "--json", check=True).stdout)["at_next_start"] == []
