@@ -677,6 +677,9 @@ pub struct UserStatus {
     pub groups: Vec<u32>,
     /// A user without a password cannot log in.
     pub has_password: bool,
+    /// The password was set while SMB was not served. It opens SMB once it is set again.
+    #[serde(default)]
+    pub needs_password_for_smb: bool,
     /// Public keys for SFTP.
     #[serde(default)]
     pub keys: usize,

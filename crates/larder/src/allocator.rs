@@ -52,6 +52,27 @@ unsafe impl GlobalAlloc for Wiping {
     }
 }
 
+/// Starts the thread that gives freed memory back while nobody allocates. It sleeps when there is nothing to give back. It inherits
+/// the rights of its caller (`rights.before_threads`), so jemalloc does not start it by itself before `main`.
+pub(crate) fn start_thread() {
+    let mut is_on = true;
+    // SAFETY: jemalloc reads one C `bool` at the pointer to the new value (`background_thread` of jemalloc(3)). It writes none:
+    // there is no place for the old value.
+    let refused = unsafe {
+        tikv_jemalloc_sys::mallctl(
+            c"background_thread".as_ptr(),
+            std::ptr::null_mut(),
+            std::ptr::null_mut(),
+            std::ptr::from_mut(&mut is_on).cast(),
+            size_of::<bool>(),
+        )
+    };
+    if refused != 0 {
+        let error = std::io::Error::from_raw_os_error(refused);
+        tracing::debug!(%error, "freed memory goes back only when memory is allocated");
+    }
+}
+
 /// # Safety
 /// `size` bytes at `ptr` are the caller's to write.
 #[inline]

@@ -37,6 +37,7 @@ mod notify;
 mod out;
 mod render;
 mod render_explain;
+mod rights;
 mod rounds;
 mod times;
 mod welcome;
@@ -51,11 +52,10 @@ static ALLOCATOR: allocator::Wiping = allocator::Wiping;
 /// Read by jemalloc when it starts: freed memory goes back to the system after five seconds, in one
 /// step, so that resident memory is flat after a burst, and buffers that are used again soon stay
 /// mapped. Bulk bytes are the arena's (`arena.*`). A thread of its own sees to it while nobody
-/// allocates anything; it sleeps when there is nothing to give back.
+/// allocates anything; `allocator::start_thread` starts it, once rights are dropped.
 // SAFETY: the name and the type (a pointer to a string that ends in NUL) are those that jemalloc declares for it.
 #[unsafe(export_name = "_rjem_malloc_conf")]
-pub static MALLOC_CONF: &[u8; 85] =
-    b"dirty_decay_ms:5000,muzzy_decay_ms:0,background_thread:true,max_background_threads:1\0";
+pub static MALLOC_CONF: &[u8; 62] = b"dirty_decay_ms:5000,muzzy_decay_ms:0,max_background_threads:1\0";
 
 /// Set to anything, it lets a daemon leave core files, which hold keys and the contents of files: for developers.
 const KEEP_CORES: &str = "LARDER_KEEP_CORES";
@@ -74,6 +74,10 @@ fn main() -> ExitCode {
     if is_daemon && std::env::var_os(KEEP_CORES).is_none_or(|value| value.is_empty()) {
         machine::leave_no_dumps();
     }
+    if is_daemon {
+        rights::drop_unneeded();
+    }
+    allocator::start_thread();
     log_panics();
     machine::raise_descriptor_limit();
     let result = match runtime() {

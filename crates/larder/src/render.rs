@@ -364,6 +364,7 @@ pub(crate) fn user_list(users: &[UserStatus]) -> String {
         let groups: Vec<String> = u.groups.iter().map(u32::to_string).collect();
         let groups = if u.group_names.is_empty() { groups.join(" ") } else { u.group_names.join(" ") };
         let password = match (u.has_password, u.keys) {
+            (true, _) if u.needs_password_for_smb => "set it again for SMB",
             (true, _) => "set",
             (false, 0) => "none: cannot log in",
             (false, _) => "none: keys alone",

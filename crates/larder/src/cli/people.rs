@@ -13,7 +13,7 @@ use super::reach::{Target, absolute, target};
 use crate::config::{Config, edit::Editor};
 use crate::daemon::people::user_status;
 use crate::daemon::tokens::Tokens;
-use crate::daemon::{Secrets, box_record, factors, groups, hash_of, links, people, user_keys};
+use crate::daemon::{NtHashes, Secrets, box_record, factors, groups, hash_of, links, people, user_keys};
 use crate::folder::{self, DataFolder};
 
 pub(super) enum People {
@@ -84,7 +84,8 @@ on_files!(AddUser, |files, (), user| {
     let is_owner = user.role == Some(UserRole::Owner);
     let said = files.expect_password(is_owner, &user.name, (&user.password, &hash))?;
     let given = (user.password.as_str(), &hash);
-    let (mut added, _) = joining.make(&config, &mut files.secrets()?, &mut files.tokens()?, given)?;
+    let nt_hashes = NtHashes::of(&config, &files.file);
+    let (mut added, _) = joining.make(&config, &mut files.secrets()?, &mut files.tokens()?, given, nt_hashes)?;
     added.notes.extend(said);
     Ok(added)
 });
@@ -101,9 +102,10 @@ on_files!(SetPassword, |files, name, request| {
         ended = factors::password_set(factors::end_in_folder(files.folder.path(), &name)?);
     }
     let hash = hash_of(&request.password)?;
-    let is_owner = files.config()?.users.iter().any(|user| user.name == name && user.role == UserRole::Owner);
+    let config = files.config()?;
+    let is_owner = config.users.iter().any(|user| user.name == name && user.role == UserRole::Owner);
     ended.notes = files.expect_password(is_owner, &name, (&request.password, &hash))?;
-    files.secrets()?.set_hashed(&name, &request.password, &hash)?;
+    files.secrets()?.set_hashed(&name, (&request.password, &hash), NtHashes::of(&config, &files.file))?;
     if !request.keep_links {
         ended.links = files.end_links(&name).await?.links;
     }

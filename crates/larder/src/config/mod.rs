@@ -28,6 +28,7 @@ use spanned::Spanned;
 use crate::machine;
 
 pub(crate) mod alert;
+pub(crate) mod at_next_start;
 pub(crate) mod differences;
 pub(crate) mod edit;
 pub(crate) mod group;

@@ -258,6 +258,7 @@ impl Daemon {
         let mut notes: Vec<String> = without
             .map(|user| format!("'{}' has no password yet: larder user passwd {}", user.name, user.name))
             .collect();
+        notes.extend(shares::without_nt_hash(&state.config, &state.secrets).filter(|_| before.listen.smb.is_none()));
         let gone = before.users.iter().filter(|user| !state.config.users.iter().any(|one| one.name == user.name));
         let kept = gone.filter(|user| matches!(state.secrets.password_hash(&user.name), Ok(Some(_))));
         notes.extend(kept.map(|user| {

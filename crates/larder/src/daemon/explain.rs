@@ -359,6 +359,9 @@ impl Daemon {
         let help = format!("set one with: larder user passwd {name}");
         let has_password = state.secrets.has(name);
         let smb = match has_password {
+            true if state.secrets.lacks_nt_hash(name) => Err(format!(
+                "the password of {name} was set while SMB was not served: set it again with: larder user passwd {name}"
+            )),
             true => Ok(()),
             false => Err(format!("{name} has no password: {help}")),
         };

@@ -80,7 +80,7 @@ mod sealing;
 mod seats;
 #[cfg(test)]
 pub(crate) use secrets::fuzz_file as fuzz_secrets;
-mod secrets;
+pub(crate) mod secrets;
 mod servers;
 mod set_schedules;
 mod setting_up;
@@ -107,7 +107,7 @@ pub(crate) use reopening::run as run_reopening;
 pub(crate) use replication::run as run_replication;
 pub(crate) use schedule::run as run_schedule;
 pub(crate) use seats::run as run_seats;
-pub(crate) use secrets::{Secrets, check_password, hash_of, random_password};
+pub(crate) use secrets::{NtHashes, Secrets, check_password, hash_of, random_password};
 pub(crate) use servers::{Servers, Serving, own_names};
 pub(crate) use shares::{default_share, take_in};
 pub(crate) use snapshot_schedule::run as run_snapshot_schedule;
@@ -123,6 +123,8 @@ pub(crate) struct Daemon {
     overrides: Overrides,
     memory: ByteSize,
     started: Instant,
+    /// Its doors and limits are those of this run (`reload.named_until_the_start`).
+    started_with: Config,
     pub(crate) storage: Storage,
     pub(crate) servers: Servers,
     mounts: mounts::Mounts,
@@ -178,6 +180,7 @@ impl Daemon {
         let tokens = tokens::Tokens::open(folder.path(), &secrets)?;
         let record = box_record::BoxRecord::open(folder.path())?;
         larder_base::arena::configure(memory.0);
+        let started_with = config.clone();
         let state = State {
             config,
             secrets,
@@ -193,6 +196,7 @@ impl Daemon {
             overrides,
             memory,
             started: Instant::now(),
+            started_with,
             storage: Storage::default(),
             servers,
             mounts: mounts::Mounts::default(),
@@ -301,6 +305,7 @@ impl Daemon {
         self.setup_offer.look_at(&state.config);
         let mut notes = state.config.notes();
         notes.extend(shares::without_password(&state.config, &state.secrets));
+        notes.extend(shares::without_nt_hash(&state.config, &state.secrets));
         notes.extend(self.servers.nfs_addr().and_then(|addr| sharing::closed_to_others(&state.config, addr)));
         for note in notes.iter().filter(|note| !state.noted.contains(note)) {
             tracing::warn!("{note}");

@@ -184,7 +184,7 @@ impl Mounts {
                 let looked = tokio::task::spawn_blocking(move || in_use(&of_task)).await;
                 Err(looked.ok().flatten().unwrap_or_else(|| {
                     Failure::io(format_args!("cannot unmount {}", dir.display()), &e)
-                        .action(format!("see who is in it with: fuser -vm {}", dir.display()))
+                        .action(format!("see who is in it with: sudo fuser -vm {}", dir.display()))
                 }))
             }
             Err(e) => Err(Failure::internal(format!("unmounting {} crashed: {e}", dir.display()))),

@@ -1,7 +1,7 @@
 //! Which program has a port that larder wants.
 //!
-//! Sockets of other users' processes are seen by root alone. A service of systemd that is known to take such a port
-//! is found by its control group, which everybody sees.
+//! Sockets of other users' processes need CAP_SYS_PTRACE, which no daemon keeps (`rights.no_way_back`). A service of systemd that
+//! is known to take such a port is found by its control group, which everybody sees.
 
 use std::fmt;
 use std::path::Path;

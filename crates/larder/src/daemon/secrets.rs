@@ -7,6 +7,9 @@
 //! - `secrets.hash_is_a_password`: the NT hash is as good as the password, so it leaves this module
 //!   only for the SMB server. Doors whose clients send the password itself use the Argon2id hash. One that
 //!   was set by an older larder has none: its user logs in to them once the password is set again.
+//! - `secrets.nt_hash_for_smb_alone`: an NT hash is quick to guess from, so it is made only where the configuration has a door for
+//!   SMB, and the record of the box has none where there is no such door. The hashes that are here stay when the door is closed:
+//!   it may be closed for a moment.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,6 +19,7 @@ use larder_people::{PasswordHash, PeopleError};
 use larder_serve::smb::secret::{SealKey, SecretError, nt_hash};
 use serde::{Deserialize, Serialize};
 
+use crate::config::Config;
 use crate::config::edit::{check_replaceable, replace_file};
 
 /// Letters and digits that nobody confuses when reading them: 31, almost 5 bits each, 79 in a password.
@@ -29,10 +33,27 @@ pub(crate) struct Secrets {
     users: BTreeMap<String, Secret>,
 }
 
+/// Whether NT hashes are made and passed on (`secrets.nt_hash_for_smb_alone`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NtHashes {
+    Kept,
+    LeftOut,
+}
+
+impl NtHashes {
+    /// By the configuration that runs, with the options of this run, and by the file: a door that is closed for one run is
+    /// open again in the next.
+    pub(crate) fn of(config: &Config, file: &Path) -> Self {
+        let of_file = || Config::load(file).is_ok_and(|config| config.listen.smb.is_some());
+        if config.listen.smb.is_some() || of_file() { Self::Kept } else { Self::LeftOut }
+    }
+}
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Secret {
-    nt_hash: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    nt_hash: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     argon2id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -57,6 +78,13 @@ pub(crate) fn fuzz_file(data: &[u8]) {
     let Ok(file) = serde_json::from_slice::<SecretsFile>(data) else { return };
     let once = serde_json::to_value(&file).ok();
     assert!(once.is_some_and(|once| serde_json::from_value::<SecretsFile>(once).is_ok()));
+}
+
+/// The file without NT hashes, for places where none belong.
+pub(crate) fn without_nt_hashes(bytes: &[u8]) -> Result<Vec<u8>, serde_json::Error> {
+    let mut file: SecretsFile = serde_json::from_slice(bytes)?;
+    file.users.values_mut().for_each(|secret| secret.nt_hash = None);
+    serde_json::to_vec_pretty(&file)
 }
 
 impl Secrets {
@@ -96,10 +124,18 @@ impl Secrets {
         self.users.contains_key(user)
     }
 
-    /// `None`: no password was ever set.
+    /// `None`: no password was ever set, or it was set where SMB was not served.
     pub(crate) fn nt_hash(&self, user: &str) -> Result<Option<[u8; 16]>, Failure> {
-        let Some(secret) = self.users.get(user) else { return Ok(None) };
-        self.key.unseal(user, &secret.nt_hash).map(Some).map_err(|e| failure(&e))
+        match self.users.get(user).and_then(|secret| secret.nt_hash.as_ref()) {
+            Some(sealed) => self.key.unseal(user, sealed).map(Some).map_err(|e| failure(&e)),
+            // A password that is known makes its hash.
+            None => Ok(self.generated(user)?.map(|password| nt_hash(&password))),
+        }
+    }
+
+    /// Has a password that does not open SMB, since its NT hash was not kept.
+    pub(crate) fn lacks_nt_hash(&self, user: &str) -> bool {
+        self.has(user) && matches!(self.nt_hash(user), Ok(None))
     }
 
     /// `None`: no password was ever set, or an older larder set it.
@@ -121,31 +157,78 @@ impl Secrets {
     }
 
     /// Sets a password that a person chose.
-    pub(crate) fn set(&mut self, user: &str, password: &str) -> Result<(), Failure> {
-        self.set_hashed(user, password, &hash_of(password)?)
+    pub(crate) fn set(&mut self, user: &str, password: &str, nt_hashes: NtHashes) -> Result<(), Failure> {
+        self.set_hashed(user, (password, &hash_of(password)?), nt_hashes)
     }
 
     /// The same, of a password whose hash is made already.
-    pub(crate) fn set_hashed(&mut self, user: &str, password: &str, hash: &PasswordHash) -> Result<(), Failure> {
+    pub(crate) fn set_hashed(
+        &mut self,
+        user: &str,
+        (password, hash): (&str, &PasswordHash),
+        nt_hashes: NtHashes,
+    ) -> Result<(), Failure> {
         check_password(password)?;
-        let nt_hash = self.key.seal(user, &nt_hash(password)).map_err(|e| failure(&e))?;
+        let nt_hash = self.sealed_nt_hash(user, password, nt_hashes)?;
         self.put(user, Secret { nt_hash, argon2id: Some(hash.to_text()), generated: None })
     }
 
+    fn sealed_nt_hash(&self, user: &str, password: &str, nt_hashes: NtHashes) -> Result<Option<String>, Failure> {
+        match nt_hashes {
+            NtHashes::Kept => self.key.seal(user, &nt_hash(password)).map(Some).map_err(|e| failure(&e)),
+            NtHashes::LeftOut => Ok(None),
+        }
+    }
+
+    /// Makes the NT hash of a password that is said again, where it is lacking.
+    pub(crate) fn complete(&mut self, user: &str, password: &str, nt_hashes: NtHashes) -> Result<(), Failure> {
+        if nt_hashes == NtHashes::LeftOut || !self.lacks_nt_hash(user) {
+            return Ok(());
+        }
+        let nt_hash = self.sealed_nt_hash(user, password, nt_hashes)?;
+        match self.users.get(user).cloned() {
+            Some(secret) => self.put(user, Secret { nt_hash, ..secret }),
+            None => Ok(()),
+        }
+    }
+
+    /// An older version of the file, from a record without NT hashes, was put back: passwords that are the same as before keep
+    /// theirs.
+    pub(crate) fn take_nt_hashes_of(&mut self, before: &Secrets) -> Result<(), Failure> {
+        let is_same = |user: &str, secret: &Secret| {
+            secret.nt_hash.is_none()
+                && secret.argon2id.is_some()
+                && before.users.get(user).is_some_and(|was| was.argon2id == secret.argon2id)
+        };
+        let names: Vec<String> =
+            self.users.iter().filter(|(user, secret)| is_same(user, secret)).map(|(user, _)| user.clone()).collect();
+        for user in names {
+            let Ok(Some(hash)) = before.nt_hash(&user) else { continue };
+            let sealed = self.key.seal(&user, &hash).map_err(|e| failure(&e))?;
+            if let Some(secret) = self.users.get(&user).cloned() {
+                self.put(&user, Secret { nt_hash: Some(sealed), ..secret })?;
+            }
+        }
+        Ok(())
+    }
+
     /// Sets and returns a new random password.
-    pub(crate) fn generate(&mut self, user: &str) -> Result<String, Failure> {
+    pub(crate) fn generate(&mut self, user: &str, nt_hashes: NtHashes) -> Result<String, Failure> {
         let seed: [u8; 16] = rand::random();
         let password = spell(seed);
-        let hash = self.key.seal(user, &nt_hash(&password)).map_err(|e| failure(&e))?;
+        let nt_hash = self.sealed_nt_hash(user, &password, nt_hashes)?;
         let sealed = self.key.seal(&seed_label(user), &seed).map_err(|e| failure(&e))?;
         let argon2id = Some(slow_hash(&password)?);
-        self.put(user, Secret { nt_hash: hash, argon2id, generated: Some(sealed) })?;
+        self.put(user, Secret { nt_hash, argon2id, generated: Some(sealed) })?;
         Ok(password)
     }
 
-    /// Is this the password?
+    /// Is this the password? Without an NT hash the answer takes as long as a log-in.
     pub(crate) fn matches(&self, user: &str, password: &str) -> Result<bool, Failure> {
-        Ok(self.nt_hash(user)? == Some(nt_hash(password)))
+        match self.nt_hash(user)? {
+            Some(hash) => Ok(hash == nt_hash(password)),
+            None => Ok(self.password_hash(user)?.is_some_and(|hash| hash.matches(password))),
+        }
     }
 
     /// The password of a user as it is kept, for [`Secrets::put_back`].
@@ -258,7 +341,7 @@ mod tests {
     fn generated_passwords_can_be_asked_for_until_a_person_sets_another() {
         let folder = tempfile::tempdir().unwrap();
         let mut secrets = Secrets::open(folder.path()).unwrap();
-        let password = secrets.generate("ann").unwrap();
+        let password = secrets.generate("ann", NtHashes::Kept).unwrap();
         assert_eq!(password.len(), 19);
         let mut again = Secrets::open(folder.path()).unwrap();
         assert_eq!(again.generated("ann").unwrap().as_ref(), Some(&password));
@@ -268,7 +351,7 @@ mod tests {
 
         assert!(again.password_hash("ann").unwrap().is_some());
 
-        again.set("ann", "s3cret ä").unwrap();
+        again.set("ann", "s3cret ä", NtHashes::Kept).unwrap();
         let set = again.password_hash("ann").unwrap();
         assert!(set.is_some() && set == Secrets::open(folder.path()).unwrap().password_hash("ann").unwrap());
         assert!(again.matches("ann", "s3cret ä").unwrap() && !again.matches("ann", &password).unwrap());
@@ -282,8 +365,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("secrets");
         let mut secrets = Secrets::open(folder.path()).unwrap();
-        secrets.generate("ann").unwrap();
-        secrets.set("bob", "hidden").unwrap();
+        secrets.generate("ann", NtHashes::Kept).unwrap();
+        secrets.set("bob", "hidden", NtHashes::Kept).unwrap();
         let mut old: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
         for user in ["ann", "bob"] {
             assert!(old["users"][user].as_object_mut().unwrap().remove("argon2id").is_some());
@@ -292,6 +375,49 @@ mod tests {
         let read = Secrets::open(folder.path()).unwrap();
         assert!(read.password_hash("ann").unwrap().is_some() && read.password_hash("bob").unwrap().is_none());
         assert!(read.matches("bob", "hidden").unwrap());
+    }
+
+    #[test]
+    fn nt_hashes_are_kept_for_smb_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut secrets = Secrets::open(folder.path()).unwrap();
+        secrets.set("ann", "Pantry-Shelf-42", NtHashes::LeftOut).unwrap();
+        secrets.set("bob", "Pantry-Shelf-43", NtHashes::Kept).unwrap();
+        let generated = secrets.generate("eve", NtHashes::LeftOut).unwrap();
+        let mut read = Secrets::open(folder.path()).unwrap();
+        assert_eq!(["ann", "bob", "eve", "nobody"].map(|name| read.lacks_nt_hash(name)), [true, false, false, false]);
+        assert!(read.matches("ann", "Pantry-Shelf-42").unwrap() && !read.matches("ann", "Pantry-Shelf-43").unwrap());
+        assert!(read.matches("eve", &generated).unwrap() && read.nt_hash("eve").unwrap() == Some(nt_hash(&generated)));
+        assert!(!read.matches("nobody", "").unwrap());
+
+        read.complete("ann", "Pantry-Shelf-42", NtHashes::LeftOut).unwrap();
+        assert_eq!(read.nt_hash("ann").unwrap(), None);
+        let before = read.password_hash("ann").unwrap();
+        read.complete("ann", "Pantry-Shelf-42", NtHashes::Kept).unwrap();
+        assert_eq!(read.nt_hash("ann").unwrap(), Some(nt_hash("Pantry-Shelf-42")));
+        assert!(read.password_hash("ann").unwrap() == before, "sessions go on");
+    }
+
+    #[test]
+    fn a_file_without_nt_hashes_takes_those_of_the_same_passwords() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("secrets");
+        let mut secrets = Secrets::open(folder.path()).unwrap();
+        for user in ["ann", "bob"] {
+            secrets.set(user, "Pantry-Shelf-42", NtHashes::Kept).unwrap();
+        }
+        let sent = without_nt_hashes(&std::fs::read(&file).unwrap()).unwrap();
+        let text = String::from_utf8(sent.clone()).unwrap();
+        assert!(!text.contains("nt_hash") && text.matches("argon2id$").count() == 2, "{text}");
+        assert!(without_nt_hashes(b"{").is_err());
+
+        secrets.set("bob", "Pantry-Shelf-43", NtHashes::Kept).unwrap();
+        std::fs::write(&file, sent).unwrap();
+        let mut back = Secrets::open(folder.path()).unwrap();
+        back.take_nt_hashes_of(&secrets).unwrap();
+        let read = Secrets::open(folder.path()).unwrap();
+        assert_eq!(read.nt_hash("ann").unwrap(), Some(nt_hash("Pantry-Shelf-42")));
+        assert!(read.lacks_nt_hash("bob") && read.matches("bob", "Pantry-Shelf-42").unwrap());
     }
 
     #[test]

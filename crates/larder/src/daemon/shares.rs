@@ -334,22 +334,45 @@ fn users(config: &Config, secrets: &Secrets) -> Vec<User> {
 /// Users of this configuration who may not log in with a password, in one line for all. A key, a certificate or a token may
 /// let them in.
 pub(super) fn without_password(config: &Config, secrets: &Secrets) -> Option<String> {
-    const NAMED_MAX: usize = 5;
-    let names: Vec<&str> =
-        config.users.iter().map(|user| user.name.as_str()).filter(|name| !secrets.has(name)).collect();
-    let word = larder_base::shell::word(std::path::Path::new(names.first()?));
-    let named = names.iter().take(NAMED_MAX).map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", ");
-    let set = format!("set one with: larder user passwd {word}");
-    Some(match names.len() {
-        1 => format!("the user {named} has no password and cannot log in with one; {set}"),
-        count if count <= NAMED_MAX => {
-            format!("{count} users have no password and cannot log in with one: {named}; {set}")
-        }
-        count => {
-            let more = count - NAMED_MAX;
-            format!("{count} users have no password and cannot log in with one: {named} and {more} more; {set}")
-        }
+    let names = users_who(config, |name| !secrets.has(name));
+    let set = format!("set one with: larder user passwd {}", shell_word(names.first()?));
+    Some(match names.as_slice() {
+        [only] => format!("the user '{only}' has no password and cannot log in with one; {set}"),
+        many => format!("{} users have no password and cannot log in with one: {}; {set}", many.len(), some_of(many)),
     })
+}
+
+/// Users whose password has to be set again before it opens SMB, in one line for all (`secrets.nt_hash_for_smb_alone`).
+pub(super) fn without_nt_hash(config: &Config, secrets: &Secrets) -> Option<String> {
+    config.listen.smb?;
+    let names = users_who(config, |name| secrets.lacks_nt_hash(name));
+    let set = format!("set it again with: larder user passwd {}", shell_word(names.first()?));
+    Some(match names.as_slice() {
+        [only] => format!("the password of '{only}' does not open SMB: it was set while SMB was not served; {set}"),
+        many => format!(
+            "the passwords of {} users do not open SMB: they were set while SMB was not served: {}; {set}",
+            many.len(),
+            some_of(many)
+        ),
+    })
+}
+
+fn users_who(config: &Config, is_meant: impl Fn(&str) -> bool) -> Vec<&str> {
+    config.users.iter().map(|user| user.name.as_str()).filter(|name| is_meant(name)).collect()
+}
+
+fn shell_word(name: &str) -> String {
+    larder_base::shell::word(std::path::Path::new(name)).to_string()
+}
+
+/// The first few names, and how many more there are.
+fn some_of(names: &[&str]) -> String {
+    const NAMED_MAX: usize = 5;
+    let named = names.iter().take(NAMED_MAX).map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(NAMED_MAX) {
+        0 => named,
+        more => format!("{named} and {more} more"),
+    }
 }
 
 /// A share as `up` and `volume create` make it: NFS for this machine alone, root is the owner.
@@ -392,6 +415,7 @@ pub(crate) fn take_in(editor: &mut Editor, config: &Config, pool: &PoolConfig, v
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::super::NtHashes;
     use super::*;
 
     /// The servers' view of the share with `options`: its number of NFS networks, and each user's access over SMB.
@@ -462,9 +486,26 @@ mod tests {
         );
         let many = said(500, &secrets).unwrap();
         assert!(many.contains("500 users") && many.contains("'u4' and 495 more; ") && many.len() < 200, "{many}");
-        secrets.set("u0", "Pantry-Shelf-42").unwrap();
+        secrets.set("u0", "Pantry-Shelf-42", NtHashes::Kept).unwrap();
         assert_eq!(said(1, &secrets), None);
         assert!(said(3, &secrets).unwrap().contains("2 users") && !said(3, &secrets).unwrap().contains("u0"));
+    }
+
+    #[test]
+    fn passwords_that_do_not_open_smb_are_one_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut secrets = Secrets::open(folder.path()).unwrap();
+        let config = |head: &str| {
+            let text = format!("{head}[[user]]\nname = \"ann\"\nuid = 1\n[[user]]\nname = \"bob\"\nuid = 2\n");
+            Config::parse(&text, std::path::Path::new("/larder.toml")).unwrap()
+        };
+        let open = config("[listen]\nsmb = \":14445\"\n");
+        assert_eq!(without_nt_hash(&open, &secrets), None);
+        secrets.set("ann", "Pantry-Shelf-42", NtHashes::LeftOut).unwrap();
+        assert!(without_nt_hash(&open, &secrets).unwrap().starts_with("the password of 'ann' does not open SMB: "));
+        secrets.set("bob", "Pantry-Shelf-42", NtHashes::LeftOut).unwrap();
+        assert!(without_nt_hash(&open, &secrets).unwrap().contains(" 2 users do not open SMB: "));
+        assert_eq!(without_nt_hash(&config(""), &secrets), None);
     }
 
     fn owned(names: &[&str]) -> Vec<String> {

@@ -7,6 +7,7 @@ use larder_volume::Volume;
 use super::known::{no_such_group, no_such_user};
 use super::translate::as_failure;
 use super::{Daemon, State, shares, translate};
+use crate::config::at_next_start::waiting;
 use crate::config::edit::Editor;
 use crate::config::group::GROUP_SIGN;
 use crate::config::share::{TimeMachine, check_time_machine, parse_audit, parse_guard};
@@ -367,34 +368,20 @@ impl Daemon {
         let mut config = Config::load(&self.file)?;
         (self.overrides)(&mut config);
         let mut state = self.state.lock().await;
-        let at_next_start = waits(&state.config, &config);
+        let at_next_start = waiting(&self.started_with, &state.config, &config);
         if !at_next_start.is_empty() {
             tracing::warn!("{} of the file take effect at the next start", at_next_start.join(", "));
         }
         let before = std::mem::replace(&mut state.config, config).mounts;
         self.apply(&mut state).await;
         let mut notes = state.config.notes();
+        notes.extend(shares::without_nt_hash(&state.config, &state.secrets));
         notes.extend(self.mount_those_of_file(&before, &state.config.mounts).await);
         notes.extend(state.shares.iter().filter_map(|share| {
             share.fault.as_ref().map(|fault| format!("share '{}' is not served: {fault}", share.name))
         }));
         Ok(ConfigRead { file: self.file.clone(), notes, at_next_start })
     }
-}
-
-/// Differences that take effect only when larder starts.
-fn waits(old: &Config, new: &Config) -> Vec<String> {
-    let disks = |config: &Config| config.pools.iter().map(|p| (p.name.clone(), p.disks.clone())).collect::<Vec<_>>();
-    let limits = |config: &Config| (config.memory, config.connections, config.strangers);
-    let differs = [
-        ("addresses", old.listen != new.listen),
-        ("pools and their disks", disks(old) != disks(new)),
-        ("stores", old.stores != new.stores),
-        ("limits", limits(old) != limits(new)),
-        ("trusted_proxies", old.webdav.trusted_proxies != new.webdav.trusted_proxies),
-        ("the data folder", old.data != new.data),
-    ];
-    differs.iter().filter(|(_, differs)| *differs).map(|(what, _)| (*what).to_owned()).collect()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Which processes use a folder: what `/proc` says they have open, mapped, or work in.
 //!
 //! Only links and lists of the kernel are read, nothing below the folder itself: that may be a mount of our own. Those of other
-//! users are seen by root alone.
+//! users need CAP_SYS_PTRACE, which no daemon keeps (`rights.no_way_back`): the kernel says that a mount is busy, and `fuser` why.
 
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;

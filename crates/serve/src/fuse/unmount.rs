@@ -126,7 +126,8 @@ fn unmount_newest(dir: &Path, by_force: bool) -> io::Result<()> {
         Ok(()) => Ok(()),
         Err(Errno::PERM) => unmount_as_user(dir, by_force),
         Err(Errno::BUSY) => {
-            let why = format!("{} is busy: close the files and leave the folders there, then try again", dir.display());
+            let why =
+                format!("{} is in use: close the files and leave the folders there, then try again", dir.display());
             Err(io::Error::new(io::ErrorKind::ResourceBusy, why))
         }
         Err(error) => Err(error.into()),

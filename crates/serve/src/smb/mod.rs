@@ -43,7 +43,7 @@ mod tracker;
 mod tree;
 mod volume_door;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -128,7 +128,11 @@ pub struct SmbServer {
     stats: Arc<stats::Stats>,
     server: Mutex<Option<larder_smb::SmbServer>>,
     applied: Mutex<Applied>,
+    unhashed: Arc<Unhashed>,
 }
+
+/// Names of users, in lower case, whose password is known by a hash that is no use to SMB.
+type Unhashed = parking_lot::Mutex<HashSet<String>>;
 
 /// The users and shares that the library has now.
 #[derive(Default)]
@@ -145,6 +149,7 @@ impl SmbServer {
         shares: Vec<ServedShare>,
     ) -> BoxFuture<'static, Result<SmbServer, SmbError>> {
         Box::pin(async move {
+            let unhashed = Arc::default();
             let mut builder = larder_smb::SmbServer::builder()
                 .listen(config.listen)
                 .require_signing(config.require_signing)
@@ -153,7 +158,7 @@ impl SmbServer {
                 .max_connections(config.connections_max)
                 .strangers(Arc::new(Ledger::new(config.strangers, config.connections_max)))
                 .interfaces(Arc::new(move || interfaces::answering(config.listen)))
-                .on_admission(observer());
+                .on_admission(observer(Arc::clone(&unhashed)));
             if let Some(name) = config.netbios_name {
                 builder = builder.netbios_name(name);
             }
@@ -167,6 +172,7 @@ impl SmbServer {
                 stats: Arc::default(),
                 server: Mutex::new(Some(server)),
                 applied: Mutex::default(),
+                unhashed,
             };
             this.set_users(users).await?;
             this.set_shares(shares).await?;
@@ -216,7 +222,10 @@ impl SmbServer {
     pub fn set_users(&self, users: Vec<User>) -> BoxFuture<'_, Result<(), SmbError>> {
         Box::pin(async move {
             let mut applied = self.applied.lock().await;
-            let users = users.into_iter().filter(|user| user.nt_hash.is_some());
+            let (users, others): (Vec<User>, Vec<User>) = users.into_iter().partition(|user| user.nt_hash.is_some());
+            let with_password = others.into_iter().filter(|user| user.password.is_some());
+            *self.unhashed.lock() = with_password.map(|user| user.name.to_lowercase()).collect();
+            let users = users.into_iter();
             let new: HashMap<_, _> = users.map(|user| (user.name.clone(), Arc::new(user))).collect();
             self.directory.set(new.clone());
             let is_as_before =
@@ -404,7 +413,7 @@ impl Drop for Account {
 }
 
 /// Logins and refusals go into the log.
-fn observer() -> AdmissionObserver {
+fn observer(unhashed: Arc<Unhashed>) -> AdmissionObserver {
     let door = Door::default();
     Arc::new(move |address: IpAddr, what: Admission<'_>| {
         let from = address.to_canonical();
@@ -412,6 +421,14 @@ fn observer() -> AdmissionObserver {
         match what {
             Admission::LoggedOn { user } => {
                 door.came_in(from, user, || format!("SMB: {} logged in from {from}", name(user)))
+            }
+            Admission::LogonFailed { user } if unhashed.lock().contains(&user.to_lowercase()) => {
+                refused(&door, from, || {
+                    format!(
+                        "SMB: {} from {from} was refused: the password was set while SMB was not served, and has to be set again",
+                        name(Some(user))
+                    )
+                })
             }
             Admission::LogonFailed { user } => refused(&door, from, || {
                 format!("SMB: {} from {from} was refused: wrong name or password", name(Some(user)))

@@ -37,6 +37,7 @@ impl UserView {
             uid: user.uid,
             groups,
             password: match (user.has_password, has_issuer || !factors.passkeys(&user.name).is_empty()) {
+                (true, _) if user.needs_password_for_smb => "set it again for SMB",
                 (true, _) => "set",
                 (false, true) => "none",
                 (false, false) => "none: cannot log in",

@@ -5,6 +5,8 @@
 //!   not open the volumes.
 //! - `contents.ways_in_stay_guarded`: second factors, and the demand for them, come with the passwords that they guard into another
 //!   life. Going back to an older version within a life leaves them as they are: it opens no way that is shut now.
+//! - `contents.no_nt_hashes_without_smb`: a box without a door for SMB has no NT hashes in its record: the record goes to other
+//!   machines, and these hashes are quick to guess from. In the data folder they stay (`secrets.nt_hash_for_smb_alone`).
 //! - `contents.uses_are_no_change`: the last use of a link, passkey or code is kept, and makes no version.
 //! - `contents.whole_or_nothing`: files that are put back are first written together into [`PENDING`]. A start that finds it puts
 //!   them back before it reads any. So a crash leaves the box of before, or the one that was asked for.
@@ -23,6 +25,7 @@ use uuid::Uuid;
 
 use super::own::{Life, OwnerSlot};
 use crate::config::edit::replace_file;
+use crate::daemon::secrets::{NtHashes, without_nt_hashes};
 use crate::folder::{CONFIG_NAME, FACTORS_NAME, LINKS_NAME};
 
 const FORMAT: u32 = 1;
@@ -133,12 +136,16 @@ pub(crate) struct Writer {
 impl Gathered {
     /// Reads them. `config` is the daemon's file, in its data folder or elsewhere. A file of secrets that cannot be read is left
     /// out, with a word about it.
-    pub(crate) fn read(data: &Path, config: &Path) -> Result<(Self, Vec<String>), Failure> {
+    pub(crate) fn read(data: &Path, config: &Path, nt_hashes: NtHashes) -> Result<(Self, Vec<String>), Failure> {
         let mut files = Vec::new();
         for name in FILES {
             let path = if name == CONFIG_NAME { config.to_owned() } else { data.join(name) };
             let failed = |e: &std::io::Error| Failure::io(format_args!("cannot read {}", path.display()), e);
             match read_bounded(&path, CONTENTS_BYTES_MAX as u64) {
+                Ok(bytes) if name == "secrets" && nt_hashes == NtHashes::LeftOut => {
+                    let bytes = without_nt_hashes(&bytes).map_err(|error| failed(&error.into()))?;
+                    files.push(KeptFile { name: name.to_owned(), bytes: Bytes::of(bytes) });
+                }
                 Ok(bytes) => files.push(KeptFile { name: name.to_owned(), bytes: Bytes::of(bytes) }),
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound && name != CONFIG_NAME => {}
                 Err(error) => return Err(failed(&error)),
@@ -504,7 +511,7 @@ mod tests {
     }
 
     fn gathered(data: &Path) -> Gathered {
-        Gathered::read(data, &data.join(CONFIG_NAME)).unwrap().0
+        Gathered::read(data, &data.join(CONFIG_NAME), NtHashes::Kept).unwrap().0
     }
 
     fn of(data: &Path) -> Contents {
@@ -518,7 +525,7 @@ mod tests {
         std::fs::write(old.path().join("secrets"), "{}").unwrap();
         std::fs::write(old.path().join("ntfy"), b"t\xff").unwrap();
         std::fs::write(old.path().join("page_sessions"), "not of the box").unwrap();
-        let (found, notes) = Gathered::read(old.path(), &old.path().join(CONFIG_NAME)).unwrap();
+        let (found, notes) = Gathered::read(old.path(), &old.path().join(CONFIG_NAME), NtHashes::Kept).unwrap();
         assert_eq!(found.files.len(), 2);
         assert_eq!(notes.len(), 2, "the certificate and its key are not there: {notes:?}");
         let version = found.into_version(4, 5, writer(), Vec::new());
@@ -536,6 +543,32 @@ mod tests {
         assert_eq!(std::fs::read(secret).unwrap(), b"t\xff");
         assert_eq!(std::fs::read_to_string(new.path().join("secrets")).unwrap(), "{}");
         assert!(!new.path().join("tokens").exists() && !new.path().join(PENDING).exists());
+    }
+
+    /// `contents.no_nt_hashes_without_smb`
+    #[test]
+    fn nt_hashes_stay_out_where_smb_is_not_served() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path();
+        let mut secrets = crate::daemon::Secrets::open(data).unwrap();
+        secrets.set("ann", "Pantry-Shelf-42", NtHashes::Kept).unwrap();
+        let check = |listen: &str, nt_hashes: NtHashes| {
+            let file = data.join(CONFIG_NAME);
+            std::fs::write(&file, listen).unwrap();
+            let config = crate::config::Config::load(&file).unwrap();
+            assert_eq!(NtHashes::of(&config, &file), nt_hashes, "{listen}");
+            let version = Gathered::read(data, &file, nt_hashes).unwrap().0.into_version(4, 5, writer(), Vec::new());
+            let text = String::from_utf8(version.encode().unwrap()).unwrap();
+            assert!(text.contains("argon2id$"), "{text}");
+            assert_eq!(text.contains("nt_hash"), nt_hashes == NtHashes::Kept, "{text}");
+        };
+        check("[listen]\nsmb = \":14445\"\n", NtHashes::Kept);
+        check("[listen]\nsmb = \"off\"\n", NtHashes::LeftOut);
+        assert!(secrets.nt_hash("ann").unwrap().is_some());
+        // For this run alone: the file has the door.
+        std::fs::write(data.join(CONFIG_NAME), "[listen]\nsmb = \":14445\"\n").unwrap();
+        let closed = crate::config::Config::parse("", Path::new("/larder.toml")).unwrap();
+        assert_eq!(NtHashes::of(&closed, &data.join(CONFIG_NAME)), NtHashes::Kept);
     }
 
     /// `contents.whole_or_nothing`

@@ -46,7 +46,7 @@ use own::Own;
 use passwords::{Held, Passwords};
 use versions::{Listed, Place};
 
-use super::Daemon;
+use super::{Daemon, NtHashes};
 use crate::config::differences::differences;
 use crate::config::{Config, VolumeName};
 use crate::machine;
@@ -228,8 +228,13 @@ impl Daemon {
             return Ok(Vec::new());
         }
         let mut notes = self.settle_owners(&mut own, &logins).await?;
-        let (data, file) = (self.folder.path().to_owned(), self.file.clone());
-        let gathered = tokio::task::spawn_blocking(move || Gathered::read(&data, &file)).await;
+        let (data, file, config_now) = (self.folder.path().to_owned(), self.file.clone(), config.clone());
+        let gathered = tokio::task::spawn_blocking(move || {
+            // `contents.no_nt_hashes_without_smb`
+            let nt_hashes = NtHashes::of(&config_now, &file);
+            Gathered::read(&data, &file, nt_hashes)
+        });
+        let gathered = gathered.await;
         let (gathered, unread) = gathered.map_err(|error| Failure::internal(error.to_string()))??;
         notes.extend(unread);
         let now = gathered.digest(&own.owners);

@@ -11,8 +11,8 @@ use larder_keep::keyrings;
 use super::Daemon;
 use super::contents::{Contents, Gathered, Writer};
 use crate::config::edit::Editor;
-use crate::daemon::Secrets;
 use crate::daemon::tokens::Tokens;
+use crate::daemon::{NtHashes, Secrets};
 
 impl Daemon {
     pub(crate) async fn restore_config(&self, asked: ConfigRestore) -> Result<ConfigApplied, Failure> {
@@ -72,7 +72,7 @@ impl Daemon {
 
     /// What the box is now, in the form of a version.
     fn as_it_is(&self, like: &Contents) -> Result<Contents, Failure> {
-        let (gathered, _) = Gathered::read(self.folder.path(), &self.file)?;
+        let (gathered, _) = Gathered::read(self.folder.path(), &self.file, NtHashes::Kept)?;
         let by = Writer {
             machine: like.machine.clone(),
             box_name: like.box_name.clone(),
@@ -88,7 +88,8 @@ impl Daemon {
     async fn put_back(&self, contents: Contents) -> Result<(), Failure> {
         let mut state = self.state.lock().await;
         contents.put_back(self.folder.path(), &self.file, None)?;
-        let secrets = Secrets::open(self.folder.path())?;
+        let mut secrets = Secrets::open(self.folder.path())?;
+        secrets.take_nt_hashes_of(&state.secrets)?;
         state.tokens = Tokens::open(self.folder.path(), &secrets)?;
         state.secrets = secrets;
         drop(state);

@@ -183,10 +183,11 @@ mod tests {
     use super::super::contents::{Gathered, Writer};
     use super::super::own::Own;
     use super::*;
+    use crate::daemon::NtHashes;
 
     fn version(own: &Own, data: &std::path::Path, number: u64) -> Contents {
         std::fs::write(data.join("larder.toml"), format!("# {number}\n")).unwrap();
-        let (gathered, _) = Gathered::read(data, &data.join("larder.toml")).unwrap();
+        let (gathered, _) = Gathered::read(data, &data.join("larder.toml"), NtHashes::Kept).unwrap();
         let by = Writer {
             machine: "nas".to_owned(),
             box_name: "nas".to_owned(),
