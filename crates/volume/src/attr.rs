@@ -7,6 +7,7 @@ use larder_fs::acl::{Acl, Guarded, Rights};
 use larder_fs::places::{Place, place_of};
 use larder_fs::*;
 
+use crate::charge;
 use crate::cores::Cores;
 use crate::features;
 use crate::inode::Inode;
@@ -72,6 +73,14 @@ impl Volume {
         let inode = state.changeable(ino).await?;
         if acl.is_some() {
             state.marks.set(features::ACCESS_LISTS).await?;
+        }
+        let longer = {
+            let core = inode.core.lock();
+            let metadata_bytes = charge::of_list(acl.as_ref()).saturating_sub(charge::of_list(core.acl.as_deref()));
+            Owned { metadata_bytes, ..core.owned_nothing() }
+        };
+        if longer.metadata_bytes > 0 {
+            state.admit_entry(longer).await?;
         }
         state.meta.admit().await?;
         let now = state.now();
