@@ -366,7 +366,9 @@ impl Run<'_> {
             }
             if seen.xattr_bytes != 0 && seen.found.xattr_bytes != seen.xattr_bytes {
                 let (has, says) = (seen.found.xattr_bytes, seen.xattr_bytes);
-                say(format!("says that its extended attributes have {says} bytes and they have {has}: quotas count it wrongly"));
+                say(format!(
+                    "says that its extended attributes have {says} bytes and they have {has}: quotas count it wrongly"
+                ));
             }
             if seen.kind == FileKind::Directory {
                 judge_directory(ino, seen, &mut say);

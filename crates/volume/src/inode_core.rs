@@ -8,7 +8,7 @@ use larder_base::Timestamp;
 use larder_fs::acl::{self, Acl, Guarded};
 use larder_fs::{Attr, FileId, FileKind, Ino, SetAttr};
 
-use crate::charge;
+use crate::charge::Charged;
 use crate::meta::{Owned, Ticket};
 use crate::negative_names::NegativeNames;
 
@@ -64,10 +64,17 @@ impl InodeCore {
     /// Whose bytes a record of it stands for.
     pub(crate) fn owned(&self) -> Owned {
         let Attr { uid, gid, .. } = self.attr;
-        Owned { uid, gid, data_bytes: self.stored_bytes, metadata_bytes: charge::of(self) }
+        Owned { uid, gid, data_bytes: self.stored_bytes, metadata_bytes: self.charge() }
     }
 
-    /// Whoever bears the charge for changes of it, and no charge.
+    /// `charge.from_the_record`
+    fn charge(&self) -> u64 {
+        let Attr { kind, nlink, .. } = self.attr;
+        let (target, acl) = (&self.target[..], self.acl.as_deref());
+        Charged { kind, nlink, target, acl, xattrs: self.xattrs, xattr_bytes: self.xattr_bytes }.bytes()
+    }
+
+    /// The owner who bears the charge for changes of it, and no charge.
     pub(crate) fn owned_nothing(&self) -> Owned {
         Owned { data_bytes: 0, metadata_bytes: 0, ..self.owned() }
     }

@@ -63,7 +63,10 @@ fn golden_values() {
     let check = |value: Bytes, golden: &str| assert_eq!(hex(&value), golden);
     check(encode_inode(Ino(7), &sample()).1, GOLDEN_INODE);
     let core = InodeCore { xattr_bytes: 0x0102, ..sample() };
-    check(encode_inode(Ino(7), &core).1, &GOLDEN_INODE.replace("00000001000000000000000076", "00000001000000000000010276"));
+    check(
+        encode_inode(Ino(7), &core).1,
+        &GOLDEN_INODE.replace("00000001000000000000000076", "00000001000000000000010276"),
+    );
     check(encode_entry(Entry { ino: Ino(7), kind: FileKind::File, cookie: 4 }), "010100000000000000070000000000000004");
     check(encode_cookie(Ino(7), FileKind::Directory, b"d"), "0102000000000000000764");
     check(encode_xattr(b"v"), "0176");

@@ -53,11 +53,7 @@ impl State {
     /// Called before names or attributes are added: metadata needs room as well, and a removal must
     /// never lack it. `asked`: the charge that is added, and who bears it.
     pub(crate) async fn admit_entry(&self, asked: Owned) -> FsResult<()> {
-        if self.admits_entry(asked)? {
-            Ok(())
-        } else {
-            Box::pin(self.wait_for_quota(self.wanted_for(asked))).await
-        }
+        if self.admits_entry(asked)? { Ok(()) } else { Box::pin(self.wait_for_quota(self.wanted_for(asked))).await }
     }
 
     fn wanted_for(&self, asked: Owned) -> Wanted {

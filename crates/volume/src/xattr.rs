@@ -182,13 +182,7 @@ impl Volume {
     }
 
     /// `bytes`: of all attributes afterwards.
-    fn change_xattr(
-        &self,
-        inode: &Arc<Inode>,
-        batch: Batch,
-        added: i64,
-        bytes: u64,
-    ) -> FsResult<crate::meta::Ticket> {
+    fn change_xattr(&self, inode: &Arc<Inode>, batch: Batch, added: i64, bytes: u64) -> FsResult<crate::meta::Ticket> {
         let now = self.state.now();
         let mut cores = Cores::lock(&[inode]);
         let core = cores.of(inode);

@@ -117,9 +117,8 @@ async fn directories_links_and_targets_count() {
         }
         given_back(&volume, before).await;
         let target = vec![b't'; 3000];
-        let links = fill(async |n| {
-            volume.symlink(&ann(), home, &name("symlink", n), &target, nothing()).await.map(drop)
-        });
+        let links =
+            fill(async |n| volume.symlink(&ann(), home, &name("symlink", n), &target, nothing()).await.map(drop));
         let links = links.await;
         assert_eq!(links, left / (FILE_BYTES + 3000));
         for n in 0..links {

@@ -125,7 +125,8 @@ fn name(n: u8) -> Vec<u8> {
 async fn run(ops: Vec<Op>) {
     let place = Box_::new();
     let (mut registry, mut volume) = place.open().await;
-    let mut model = Model { nodes: BTreeMap::from([(1, Node::Dir(BTreeMap::new()))]), dirs: vec![1], attributes: BTreeMap::new() };
+    let mut model =
+        Model { nodes: BTreeMap::from([(1, Node::Dir(BTreeMap::new()))]), dirs: vec![1], attributes: BTreeMap::new() };
     let empty = counted(&volume).await;
     let r = root();
     for op in ops {
