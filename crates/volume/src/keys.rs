@@ -433,6 +433,11 @@ pub(crate) fn decode_xattr(key: &[u8], value: &Bytes) -> FsResult<Bytes> {
     Ok(if rest.is_empty() { Bytes::new() } else { value.slice_ref(rest) })
 }
 
+/// The bytes of an extended attribute's value, in a row that may be damaged.
+pub(crate) fn xattr_value_bytes(row: &[u8]) -> u64 {
+    row.len().saturating_sub(1) as u64
+}
+
 pub(crate) fn encode_next_ino(next: u64) -> Bytes {
     let mut out = BytesMut::with_capacity(9);
     out.put_u8(VERSION);

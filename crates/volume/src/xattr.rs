@@ -176,7 +176,7 @@ impl Volume {
         let counted = inode.core.lock().xattr_bytes;
         let mut sum = counted;
         if counted == 0 {
-            self.each_xattr(inode, |name, value| sum += charge::attribute_bytes(&name, value)).await?;
+            self.each_xattr(inode, |name, value_bytes| sum += name.len() as u64 + value_bytes).await?;
         }
         Ok(sum)
     }
@@ -212,8 +212,8 @@ impl Volume {
         Ok(names)
     }
 
-    /// All that protocols can ask for.
-    async fn each_xattr(&self, inode: &Arc<Inode>, mut found: impl FnMut(Bytes, &[u8])) -> FsResult<()> {
+    /// The names that protocols can ask for, and the bytes of their values.
+    async fn each_xattr(&self, inode: &Arc<Inode>, mut found: impl FnMut(Bytes, u64)) -> FsResult<()> {
         if inode.core.lock().xattrs == 0 {
             return Ok(());
         }
@@ -226,7 +226,7 @@ impl Volume {
             for (key, value) in &page {
                 let name = keys::rest_of(key);
                 if !own_records::is_own(&name) {
-                    found(name, &keys::decode_xattr(key, value)?);
+                    found(name, keys::xattr_value_bytes(value));
                 }
             }
         }
