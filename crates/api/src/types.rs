@@ -431,7 +431,7 @@ pub struct OwnerUse {
     /// Absent where nobody here has the number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The bytes that the quota counts: stored data, holes left out, before compression, and the charge for names and attributes.
+    /// The bytes that the quota counts: data as it is stored, holes left out, reserved room, and the charge for names and attributes.
     pub used_bytes: u64,
     /// Files, directories and all else.
     pub inodes: u64,
