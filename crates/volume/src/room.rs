@@ -117,6 +117,22 @@ impl State {
         if self.owner_left(owner, 0).is_none_or(|left| after.bytes() <= left) { Ok(()) } else { Err(FsError::Quota) }
     }
 
+    /// Called before an inode is handed over: removals on their way may make the room that the next owner lacks.
+    pub(crate) async fn await_owner(&self, before: Owned, after: Owned) -> FsResult<()> {
+        if self.admit_owner(before, after).is_ok() {
+            return Ok(());
+        }
+        let _turn = self.at_quota.lock().await;
+        for _ in 0..QUOTA_WAITS_MAX {
+            let removing = self.data.is_removing();
+            if self.admit_owner(before, after).is_ok() || !removing {
+                break;
+            }
+            self.data.settle().await?;
+        }
+        Ok(())
+    }
+
     /// `unstored_bytes`: bytes in memory that may be anybody's, and are on the safe side taken to be this owner's.
     fn has_quota_for(&self, wanted: &Wanted, unstored_bytes: u64) -> bool {
         if wanted.bytes == 0 {
