@@ -431,7 +431,7 @@ pub struct OwnerUse {
     /// Absent where nobody here has the number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Data that is stored, holes left out, before compression: what the quota counts.
+    /// The bytes that the quota counts: data as it is stored, holes left out, reserved room, and the charge for names and attributes.
     pub used_bytes: u64,
     /// Files, directories and all else.
     pub inodes: u64,
@@ -495,7 +495,7 @@ pub struct VolumeStatus {
     pub compression: String,
     pub quota_bytes: Option<u64>,
     pub sync: String,
-    /// Data of its files, holes left out: what the quota counts. Absent when the volume is not open.
+    /// Data of its files, holes left out; with a quota what that counts, so the charge for names and attributes, too. Absent when the volume is not open.
     pub used_bytes: Option<u64>,
     /// What that takes up once it is compressed, before redundancy.
     #[serde(default)]

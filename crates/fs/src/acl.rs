@@ -254,7 +254,8 @@ impl Acl {
         self.encoded_len() <= ACL_BYTES_MAX
     }
 
-    fn encoded_len(&self) -> usize {
+    /// The length of its encoding.
+    pub fn encoded_len(&self) -> usize {
         self.rules.iter().map(|rule| 6 + who_len(&rule.who)).sum::<usize>() + 1
     }
 

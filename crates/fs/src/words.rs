@@ -335,11 +335,13 @@ pub struct Listing {
     pub dir: Attr,
 }
 
-/// The bytes that the files of a volume hold.
+/// The bytes that the files of a volume take up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contents {
-    /// Bytes of data, holes left out; what the quota counts.
+    /// Bytes of data, holes left out, and reserved bytes.
     pub data_bytes: u64,
+    /// The bytes that the quota counts: `data_bytes`, and the charge for names and attributes.
+    pub charged_bytes: u64,
     /// Bytes that their records take up in segments: compressed, before redundancy.
     pub stored_bytes: u64,
 }
@@ -351,7 +353,7 @@ pub struct OwnerUse {
     pub is_group: bool,
     /// The uid or gid.
     pub id: u32,
-    /// Bytes of data that is stored, holes left out, and reserved bytes.
+    /// Bytes of data that is stored, holes left out, reserved bytes, and the charge for names and attributes.
     pub used_bytes: u64,
     /// Files, directories and all else.
     pub inodes: u64,

@@ -255,7 +255,8 @@ pub(crate) fn volume_status(pool: &str, info: &VolumeInfo, open: Option<(StatFs,
             SyncMode::Relaxed => "relaxed",
         }
         .to_owned(),
-        used_bytes: contents.map(|c| c.data_bytes),
+        used_bytes: contents
+            .map(|c| if info.properties.quota_bytes.is_some() { c.charged_bytes } else { c.data_bytes }),
         stored_bytes: contents.map(|c| c.stored_bytes),
         compression_ratio: contents.filter(|c| c.stored_bytes > 0).map(ratio),
         available_bytes: open.map(|(room, _)| room.available_bytes),

@@ -7,6 +7,7 @@ use larder_fs::acl::{Acl, Guarded, Rights};
 use larder_fs::places::{Place, place_of};
 use larder_fs::*;
 
+use crate::charge;
 use crate::cores::Cores;
 use crate::features;
 use crate::inode::Inode;
@@ -73,6 +74,15 @@ impl Volume {
         if acl.is_some() {
             state.marks.set(features::ACCESS_LISTS).await?;
         }
+        await_owner(state, cred, &inode, &set).await?;
+        let longer = {
+            let core = inode.core.lock();
+            let metadata_bytes = charge::of_list(acl.as_ref()).saturating_sub(charge::of_list(core.acl.as_deref()));
+            Owned { metadata_bytes, ..core.owned_nothing() }
+        };
+        if longer.metadata_bytes > 0 {
+            state.admit_entry(longer).await?;
+        }
         state.meta.admit().await?;
         let now = state.now();
         let (changed, ticket) = {
@@ -99,6 +109,7 @@ impl Volume {
     pub async fn setattr(&self, cred: &Cred, ino: Ino, set: SetAttr) -> FsResult<Changed> {
         let state = &*self.state;
         let inode = state.changeable(ino).await?;
+        await_owner(state, cred, &inode, &set).await?;
         state.meta.admit().await?;
         let (changed, ticket) = match set.size {
             Some(size) => self.resize(cred, &inode, size, set).await?,
@@ -151,14 +162,32 @@ fn check_set(state: &State, core: &InodeCore, cred: &Cred, set: &SetAttr) -> FsR
         return Err(FsError::Stale);
     }
     access::may_set(&core.guarded(), cred, set)?;
-    if set.uid.is_some() || set.gid.is_some() {
-        let before = core.owned();
-        let (uid, gid) = (set.uid.unwrap_or(before.uid), set.gid.unwrap_or(before.gid));
-        state.admit_owner(before, Owned { uid, gid, ..before })?;
+    if let Some((before, after)) = handed_over(core, set) {
+        state.admit_owner(before, after)?;
     }
     match set.guard_ctime {
         Some(guard) if guard != core.attr.ctime => Err(FsError::NotSync),
         _ => Ok(()),
+    }
+}
+
+/// The charge of an inode before and after another owner or group gets it. `None`: none does.
+fn handed_over(core: &InodeCore, set: &SetAttr) -> Option<(Owned, Owned)> {
+    let before = core.owned();
+    let (uid, gid) = (set.uid.unwrap_or(before.uid), set.gid.unwrap_or(before.gid));
+    (set.uid.is_some() || set.gid.is_some()).then_some((before, Owned { uid, gid, ..before }))
+}
+
+/// Outside every lock. The change itself finds out whether it is permitted, and whether there is room.
+async fn await_owner(state: &State, cred: &Cred, inode: &Inode, set: &SetAttr) -> FsResult<()> {
+    let handed_over = {
+        let core = inode.core.lock();
+        let is_permitted = access::may_set(&core.guarded(), cred, set).is_ok();
+        handed_over(&core, set).filter(|_| is_permitted)
+    };
+    match handed_over {
+        Some((before, after)) => state.await_owner(before, after).await,
+        None => Ok(()),
     }
 }
 

@@ -12,6 +12,7 @@ use futures::future::BoxFuture;
 use larder_base::checksum::checksum;
 use larder_fs::*;
 
+use crate::charge;
 use crate::inode_core;
 use crate::keys::{self, Entry, tag};
 use crate::meta::Meta;
@@ -56,6 +57,8 @@ struct Seen {
     next_cookie: u64,
     parent: Ino,
     xattrs: u32,
+    /// 0: not counted by the program that wrote the record.
+    xattr_bytes: u64,
     found: Found,
 }
 
@@ -66,11 +69,21 @@ struct Found {
     entries: u64,
     subdirs: u32,
     xattrs: u32,
+    xattr_bytes: u64,
     orphan: bool,
     by_name: u64,
     by_cookie: u64,
     folded_due: u64,
     folded: u64,
+}
+
+impl Found {
+    fn attribute(&mut self, name: &[u8], value: &[u8]) {
+        self.xattrs += 1;
+        if !own_records::is_own(name) {
+            self.xattr_bytes += charge::attribute_bytes(name, value);
+        }
+    }
 }
 
 /// A number that may be none.
@@ -192,6 +205,7 @@ impl Run<'_> {
                     next_cookie: core.next_cookie,
                     parent: core.parent,
                     xattrs: core.xattrs,
+                    xattr_bytes: core.xattr_bytes,
                     found: Found::default(),
                 };
                 self.seen.insert(ino.0, seen);
@@ -298,11 +312,12 @@ impl Run<'_> {
             for (key, value) in page {
                 let decoded = keys::ino_of(&key).and_then(|ino| Ok((ino, keys::decode_xattr(&key, &value)?)));
                 let Some((ino, value)) = self.decoded(decoded)? else { continue };
-                if let Some(dir) = own_records::directory_in(&keys::rest_of(&key), &value) {
+                let name = keys::rest_of(&key);
+                if let Some(dir) = own_records::directory_in(&name, &value) {
                     self.named_dir(ino, dir);
                 }
                 match self.seen.get_mut(&ino.0) {
-                    Some(seen) => seen.found.xattrs += 1,
+                    Some(seen) => seen.found.attribute(&name, &value),
                     None => {
                         self.problem(format!("an extended attribute belongs to inode {}, which does not exist", ino.0))
                     }
@@ -348,6 +363,12 @@ impl Run<'_> {
             judge_links(ino, seen, &mut say);
             if seen.found.xattrs != seen.xattrs {
                 say(format!("says that it has {} extended attributes and has {}", seen.xattrs, seen.found.xattrs));
+            }
+            if seen.xattr_bytes != 0 && seen.found.xattr_bytes != seen.xattr_bytes {
+                let (has, says) = (seen.found.xattr_bytes, seen.xattr_bytes);
+                say(format!(
+                    "says that its extended attributes have {says} bytes and they have {has}: quotas count it wrongly"
+                ));
             }
             if seen.kind == FileKind::Directory {
                 judge_directory(ino, seen, &mut say);

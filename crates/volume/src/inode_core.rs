@@ -8,6 +8,7 @@ use larder_base::Timestamp;
 use larder_fs::acl::{self, Acl, Guarded};
 use larder_fs::{Attr, FileId, FileKind, Ino, SetAttr};
 
+use crate::charge::Charged;
 use crate::meta::{Owned, Ticket};
 use crate::negative_names::NegativeNames;
 
@@ -50,6 +51,9 @@ pub(crate) struct InodeCore {
     pub(crate) negative_names: Option<Box<NegativeNames>>,
     /// How many extended attributes there are: the common answer "none" needs no look-up.
     pub(crate) xattrs: u32,
+    /// Bytes of the names and values of the extended attributes that protocols can ask for. 0 beside attributes: a program
+    /// that did not count them wrote the record.
+    pub(crate) xattr_bytes: u64,
     /// Of a symbolic link.
     pub(crate) target: Bytes,
     /// The rules that decide in place of the mode bits.
@@ -59,7 +63,20 @@ pub(crate) struct InodeCore {
 impl InodeCore {
     /// Whose bytes a record of it stands for.
     pub(crate) fn owned(&self) -> Owned {
-        Owned { uid: self.attr.uid, gid: self.attr.gid, bytes: self.stored_bytes }
+        let Attr { uid, gid, .. } = self.attr;
+        Owned { uid, gid, data_bytes: self.stored_bytes, metadata_bytes: self.charge() }
+    }
+
+    /// `charge.from_the_record`
+    fn charge(&self) -> u64 {
+        let Attr { kind, nlink, .. } = self.attr;
+        let (target, acl) = (&self.target[..], self.acl.as_deref());
+        Charged { kind, nlink, target, acl, xattrs: self.xattrs, xattr_bytes: self.xattr_bytes }.bytes()
+    }
+
+    /// The owner who bears the charge for changes of it, and no charge.
+    pub(crate) fn owned_nothing(&self) -> Owned {
+        Owned { data_bytes: 0, metadata_bytes: 0, ..self.owned() }
     }
 
     /// The facts that decide about access to it.
@@ -147,6 +164,7 @@ pub(crate) fn new_core(id: FileId, kind: FileKind, parent: Ino, now: Timestamp) 
         entries: 0,
         negative_names: None,
         xattrs: 0,
+        xattr_bytes: 0,
         target: Bytes::new(),
         acl: None,
     }

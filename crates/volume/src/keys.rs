@@ -17,8 +17,9 @@ use larder_base::Timestamp;
 use larder_fs::acl::{ACL_BYTES_MAX, Acl};
 use larder_fs::*;
 
+use crate::charge::ATTRIBUTES_BYTES_MAX;
 use crate::inode_core::{FIRST_COOKIE, InodeCore};
-use crate::meta::{Owned, Ticket, Usage};
+use crate::meta::{Ticket, Usage};
 
 /// The tables.
 pub(crate) mod tag {
@@ -303,8 +304,7 @@ pub(crate) fn encode_inode(ino: Ino, core: &InodeCore) -> (Bytes, Bytes) {
     out.put_u64(core.next_cookie);
     out.put_u64(core.entries);
     out.put_u32(core.xattrs);
-    // Kept for the epochs of snapshots: birth of the inode.
-    out.put_u64(0);
+    out.put_u64(core.xattr_bytes);
     if let Some(verifier) = core.verifier {
         out.put_slice(&verifier);
     }
@@ -332,7 +332,10 @@ pub(crate) fn decode_inode(ino: Ino, value: &[u8]) -> FsResult<InodeCore> {
     let rdev = (r.u32()?, r.u32()?);
     let (atime, mtime, ctime, btime) = (r.time()?, r.time()?, r.time()?, r.time()?);
     let (change, dos, parent) = (r.u64()?, r.u32()?, Ino(r.u64()?));
-    let (next_cookie, entries, xattrs, _epoch) = (r.u64()?, r.u64()?, r.u32()?, r.u64()?);
+    let (next_cookie, entries, xattrs, xattr_bytes) = (r.u64()?, r.u64()?, r.u32()?, r.u64()?);
+    if xattr_bytes > ATTRIBUTES_BYTES_MAX {
+        return Err(damaged(&key, "it has more bytes of attributes than any inode"));
+    }
     let verifier = if flags & FLAG_VERIFIER != 0 { Some(r.array()?) } else { None };
     let target_len = usize::from(r.u16()?);
     let target = Bytes::copy_from_slice(r.bytes(target_len)?);
@@ -346,14 +349,14 @@ pub(crate) fn decode_inode(ino: Ino, value: &[u8]) -> FsResult<InodeCore> {
     r.finish()?;
     let id = FileId { ino, generation };
     let attr = Attr { id, kind, mode, nlink, uid, gid, size, allocated, rdev, atime, mtime, ctime, btime, change, dos };
-    Ok(InodeCore {
+    let mut core = InodeCore {
         attr,
         attr_dirty: false,
         size_stored: None,
         has_unstable: false,
         stored_bytes: allocated,
         has_reserved: flags & FLAG_RESERVED != 0,
-        recorded: Some(Owned { uid, gid, bytes: allocated }),
+        recorded: None,
         ticket: Ticket(0),
         gone: false,
         parent,
@@ -362,9 +365,12 @@ pub(crate) fn decode_inode(ino: Ino, value: &[u8]) -> FsResult<InodeCore> {
         entries,
         negative_names: None,
         xattrs,
+        xattr_bytes,
         target,
         acl,
-    })
+    };
+    core.recorded = Some(core.owned());
+    Ok(core)
 }
 
 /// The entry of a directory for one name.
@@ -425,6 +431,11 @@ pub(crate) fn decode_xattr(key: &[u8], value: &Bytes) -> FsResult<Bytes> {
     let rest = r.remaining();
     // Of an empty slice `slice_ref` does not know whose it is.
     Ok(if rest.is_empty() { Bytes::new() } else { value.slice_ref(rest) })
+}
+
+/// The bytes of an extended attribute's value, in a row that may be damaged.
+pub(crate) fn xattr_value_bytes(row: &[u8]) -> u64 {
+    row.len().saturating_sub(1) as u64
 }
 
 pub(crate) fn encode_next_ino(next: u64) -> Bytes {

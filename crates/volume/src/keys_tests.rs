@@ -42,6 +42,7 @@ pub(crate) fn sample() -> InodeCore {
         entries: 0,
         negative_names: None,
         xattrs: 1,
+        xattr_bytes: 0,
         target: Bytes::from_static(b"abc"),
     }
 }
@@ -61,6 +62,11 @@ fn golden_keys() {
 fn golden_values() {
     let check = |value: Bytes, golden: &str| assert_eq!(hex(&value), golden);
     check(encode_inode(Ino(7), &sample()).1, GOLDEN_INODE);
+    let core = InodeCore { xattr_bytes: 0x0102, ..sample() };
+    check(
+        encode_inode(Ino(7), &core).1,
+        &GOLDEN_INODE.replace("00000001000000000000000076", "00000001000000000000010276"),
+    );
     check(encode_entry(Entry { ino: Ino(7), kind: FileKind::File, cookie: 4 }), "010100000000000000070000000000000004");
     check(encode_cookie(Ino(7), FileKind::Directory, b"d"), "0102000000000000000764");
     check(encode_xattr(b"v"), "0176");
@@ -106,6 +112,11 @@ fn records_round_trip_and_damage_is_named() {
     for len in 0..value.len() {
         let error = decode_inode(Ino(7), &value[..len]).err().unwrap().to_string();
         assert!(error.contains("I/0000000000000007"), "{error}");
+    }
+    for (bytes, is_sound) in [(0, true), (77, true), (1 << 33, true), ((1 << 33) + 1, false), (u64::MAX, false)] {
+        let (_, value) = encode_inode(Ino(7), &InodeCore { xattr_bytes: bytes, ..sample() });
+        let found = decode_inode(Ino(7), &value).map(|core| core.xattr_bytes).ok();
+        assert_eq!(found, is_sound.then_some(bytes));
     }
     let mut longer = value.to_vec();
     longer.push(0);

@@ -9,6 +9,7 @@
 mod alone;
 mod attr;
 mod backing;
+mod charge;
 mod check;
 mod cores;
 mod counts;

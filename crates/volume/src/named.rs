@@ -16,11 +16,12 @@ use larder_fs::access::touch_ctime;
 use larder_fs::*;
 
 use crate::attr::current;
+use crate::charge;
 use crate::cores::Cores;
 use crate::features;
 use crate::inode::Inode;
 use crate::keys;
-use crate::meta::Batch;
+use crate::meta::{Batch, Owned};
 use crate::namespace::{NewInode, new_child};
 use crate::own_records;
 use crate::state::State;
@@ -104,7 +105,9 @@ impl Volume {
         }
         state.check_changeable(ino)?;
         state.marks.set(features::NAMED_ATTRIBUTES).await?;
-        state.admit_entry().await?;
+        let asked = charge::ATTRIBUTE_BYTES + charge::INODE_BYTES + charge::NAME_BYTES;
+        let asked = Owned { metadata_bytes: asked, ..owner.core.lock().owned_nothing() };
+        state.admit_entry(asked).await?;
         state.meta.admit().await?;
         let guard = owner.namespace.lock().await;
         if let Some(dir) = state.named_dir(&owner).await? {

@@ -14,13 +14,14 @@ use larder_fs::acl::{self, Guarded};
 use larder_fs::judge::{check_name, check_new_name, is_dots};
 use larder_fs::*;
 
+use crate::charge;
 use crate::cores::Cores;
 use crate::inode::Inode;
 use crate::inode::kind_of;
 use crate::inode_core::InodeCore;
 use crate::inode_core::new_core;
 use crate::keys::{self, Entry};
-use crate::meta::{Batch, Ticket};
+use crate::meta::{Batch, Owned, Ticket};
 use crate::names::{add_entry, drop_entry, put_entry};
 use crate::state::State;
 use crate::volume::{OpenFile, Volume};
@@ -148,7 +149,7 @@ impl Volume {
         state.meta.admit().await?;
         let parent = live(&mut dir.core.lock())?.guarded();
         access::may_add(&parent, cred, kind)?;
-        state.admit_entry().await?;
+        state.admit_entry(asked_for_new(&parent, cred, kind, &new, &set)).await?;
         let id = state.new_id().await?;
         let mut core = new_child(&parent, cred, id, kind, new, &set, state.now());
         (core.attr.nlink, core.parent) = (0, NOWHERE);
@@ -213,7 +214,8 @@ impl Volume {
         check_new_name(name)?;
         let dir = state.changeable_directory(dir).await?;
         state.meta.admit().await?;
-        let (namespace, parent) = self.enter(cred, &dir, name, kind).await?;
+        let asked = |parent: &Guarded| asked_for_new(parent, cred, kind, &new, &set);
+        let (namespace, parent) = self.enter(cred, &dir, name, kind, asked).await?;
         let id = state.new_id().await?;
         let mut core = new_child(&parent, cred, id, kind, new, &set, state.now());
         let now = core.attr.ctime;
@@ -260,23 +262,25 @@ impl Volume {
         Ok(parent)
     }
 
-    /// Locks a directory in which `name` may be made, and in which there is room for it.
+    /// Locks a directory in which `name` may be made, and in which there is room for the charge that `asked` says.
     async fn enter<'d>(
         &self,
         cred: &Cred,
         dir: &'d Arc<Inode>,
         name: &[u8],
         kind: FileKind,
+        asked: impl Fn(&Guarded) -> Owned,
     ) -> FsResult<(tokio::sync::MutexGuard<'d, ()>, Guarded)> {
         loop {
             let namespace = dir.namespace.lock().await;
             let parent = self.writable(cred, dir, name, kind).await?;
-            if self.state.admits_entry()? {
+            let asked = asked(&parent);
+            if self.state.admits_entry(asked)? {
                 return Ok((namespace, parent));
             }
             // A client that removes names here makes room.
             drop(namespace);
-            self.state.admit_entry().await?;
+            self.state.admit_entry(asked).await?;
         }
     }
 
@@ -287,7 +291,8 @@ impl Volume {
         let dir = state.changeable_directory(dir).await?;
         let inode = state.changeable(ino).await?;
         state.meta.admit().await?;
-        let (namespace, _) = self.enter(cred, &dir, name, kind_of(&inode)).await?;
+        let asked = |_: &Guarded| Owned { metadata_bytes: charge::NAME_BYTES, ..inode.core.lock().owned_nothing() };
+        let (namespace, _) = self.enter(cred, &dir, name, kind_of(&inode), asked).await?;
         if kind_of(&inode) == FileKind::Directory {
             return Err(FsError::NotPermitted);
         }
@@ -563,6 +568,14 @@ pub(crate) async fn lock_namespaces<'a>(mut dirs: Vec<&'a Arc<Inode>>) -> Vec<to
         guards.push(dir.namespace.lock().await);
     }
     guards
+}
+
+/// The charge for a new inode with a name, and who bears it. A list that it inherits is no longer than its parent's.
+pub(crate) fn asked_for_new(parent: &Guarded, cred: &Cred, kind: FileKind, new: &NewInode, set: &SetAttr) -> Owned {
+    let (uid, gid, _) = access::ownership(&parent.attr, cred, kind, set.mode.unwrap_or(0), set);
+    let list = parent.acl.as_deref().filter(|list| list.hands_on());
+    let metadata_bytes = charge::INODE_BYTES + charge::NAME_BYTES + new.target.len() as u64 + charge::of_list(list);
+    Owned { uid, gid, data_bytes: 0, metadata_bytes }
 }
 
 pub(crate) fn new_child(

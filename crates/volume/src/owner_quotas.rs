@@ -1,6 +1,8 @@
-//! Quotas by owner: the count of what owners use, and the list of it.
+//! Quotas by owner: the count of what owners use, and the list of it. The quota of a volume needs the same count, of charges
+//! for names and attributes.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use larder_fs::*;
@@ -15,9 +17,10 @@ const PAGE: usize = 4096;
 const RETRY_AFTER: Duration = Duration::from_secs(10);
 
 impl State {
+    /// Called once the volume's own quota is set.
     pub(crate) fn set_owner_quotas(self: &Arc<Self>, quotas: &OwnerQuotas) {
         self.owner_quotas.set(quotas);
-        if !quotas.is_empty() {
+        if !quotas.is_empty() || self.quota_bytes.load(Ordering::Relaxed) != u64::MAX {
             self.count_owners();
         }
     }

@@ -1,4 +1,7 @@
 //! Room for names and data: the quota of the volume, those of owners, and the rest of the store.
+//!
+//! - `room.names_count`: quotas count the charges for names and attributes ([`crate::charge`]) beside data. A change that adds
+//!   no charge and no data is never refused, whatever is used.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -6,9 +9,10 @@ use std::sync::atomic::Ordering;
 
 use larder_fs::*;
 
+use crate::charge;
 use crate::data::reservable;
 use crate::inode::Inode;
-use crate::meta::{Owned, Usage, Used};
+use crate::meta::{Owned, Owners, Usage, Used};
 use crate::state::State;
 
 /// A writer at the quota gives up after waiting this many times for the writes and removals of
@@ -32,28 +36,38 @@ impl State {
     }
 
     fn stored_bytes(&self) -> u64 {
+        self.stored_data_bytes().saturating_add(self.metadata_bytes())
+    }
+
+    fn stored_data_bytes(&self) -> u64 {
         let Usage { logical_bytes, .. } = self.meta.usage();
         (logical_bytes.max(0) as u64).saturating_add(self.data.usage().reserved_bytes)
     }
 
+    /// The charges for names and attributes. Until they are counted, the least that this many inodes come to.
+    fn metadata_bytes(&self) -> u64 {
+        let least = (self.meta.usage().inodes.max(0) as u64).saturating_mul(charge::INODE_BYTES);
+        self.meta.owners().map_or(0, Owners::metadata_bytes).max(least)
+    }
+
     /// Called before names or attributes are added: metadata needs room as well, and a removal must
-    /// never lack it.
-    pub(crate) async fn admit_entry(&self) -> FsResult<()> {
-        if self.admits_entry()? {
-            Ok(())
-        } else {
-            Box::pin(self.wait_for_quota(Wanted { bytes: 1, owner: None })).await
-        }
+    /// never lack it. `asked`: the charge that is added, and who bears it.
+    pub(crate) async fn admit_entry(&self, asked: Owned) -> FsResult<()> {
+        if self.admits_entry(asked)? { Ok(()) } else { Box::pin(self.wait_for_quota(self.wanted_for(asked))).await }
+    }
+
+    fn wanted_for(&self, asked: Owned) -> Wanted {
+        Wanted { bytes: asked.bytes(), owner: self.owner_quotas.any().then_some(asked) }
     }
 
     /// As [`State::admit_entry`]; `false` instead of waiting until something on its way is stored.
-    pub(crate) fn admits_entry(&self) -> FsResult<bool> {
+    pub(crate) fn admits_entry(&self, asked: Owned) -> FsResult<bool> {
         let (total, available) = self.space.space();
         let available = available.saturating_sub(self.data.set_aside());
         if available < (total / 64).min(METADATA_RESERVE_BYTES) {
             return Err(FsError::NoSpace("the store is full; delete files or add disks".into()));
         }
-        Ok(self.has_quota_for(&Wanted { bytes: 1, owner: None }, self.data.usage().dirty_bytes))
+        Ok(self.has_quota_for(&self.wanted_for(asked), self.data.usage().dirty_bytes))
     }
 
     /// Called before data is accepted over `range` of a file. Overwritten, truncated or removed
@@ -98,13 +112,32 @@ impl State {
         let owner = Owned {
             uid: if before.uid == after.uid { 0 } else { after.uid },
             gid: if before.gid == after.gid { 0 } else { after.gid },
-            bytes: 0,
+            ..after
         };
-        if self.owner_left(owner, 0).is_none_or(|left| after.bytes <= left) { Ok(()) } else { Err(FsError::Quota) }
+        if self.owner_left(owner, 0).is_none_or(|left| after.bytes() <= left) { Ok(()) } else { Err(FsError::Quota) }
+    }
+
+    /// Called before an inode is handed over: removals on their way may make the room that the next owner lacks.
+    pub(crate) async fn await_owner(&self, before: Owned, after: Owned) -> FsResult<()> {
+        if self.admit_owner(before, after).is_ok() {
+            return Ok(());
+        }
+        let _turn = self.at_quota.lock().await;
+        for _ in 0..QUOTA_WAITS_MAX {
+            let removing = self.data.is_removing();
+            if self.admit_owner(before, after).is_ok() || !removing {
+                break;
+            }
+            self.data.settle().await?;
+        }
+        Ok(())
     }
 
     /// `unstored_bytes`: bytes in memory that may be anybody's, and are on the safe side taken to be this owner's.
     fn has_quota_for(&self, wanted: &Wanted, unstored_bytes: u64) -> bool {
+        if wanted.bytes == 0 {
+            return true;
+        }
         let quota = self.quota_bytes.load(Ordering::Relaxed);
         let used = || self.stored_bytes().saturating_add(unstored_bytes).saturating_add(wanted.bytes);
         if quota != u64::MAX && used() > quota {
@@ -158,7 +191,11 @@ impl State {
 
     pub(crate) fn contents(&self) -> Contents {
         let usage = self.meta.usage();
-        Contents { data_bytes: self.used_bytes(), stored_bytes: usage.stored_bytes.max(0) as u64 }
+        Contents {
+            data_bytes: self.stored_data_bytes().saturating_add(self.data.usage().dirty_bytes),
+            charged_bytes: self.used_bytes(),
+            stored_bytes: usage.stored_bytes.max(0) as u64,
+        }
     }
 
     /// Bytes that count against the narrowest quota of `cred`: those of the user, of its group, or else of the volume.
@@ -197,7 +234,7 @@ impl State {
             stat.available_bytes = stat.available_bytes.min(left);
         }
         let (user, group) = self.owner_quotas.of(cred.uid, cred.gid);
-        let owner = Owned { uid: cred.uid, gid: cred.gid, bytes: 0 };
+        let owner = Owned { uid: cred.uid, gid: cred.gid, data_bytes: 0, metadata_bytes: 0 };
         if let Some(left) = self.owner_left(owner, data.dirty_bytes) {
             let quota = user.into_iter().chain(group).min().unwrap_or(u64::MAX);
             stat.total_bytes = stat.total_bytes.min(quota);

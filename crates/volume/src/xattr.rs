@@ -8,10 +8,11 @@ use larder_fs::acl::Guarded;
 use larder_fs::*;
 
 use crate::attr::{current, guarded};
+use crate::charge;
 use crate::cores::Cores;
 use crate::inode::Inode;
 use crate::keys;
-use crate::meta::Batch;
+use crate::meta::{Batch, Owned};
 use crate::own_records;
 use crate::volume::Volume;
 
@@ -81,6 +82,10 @@ fn bears_user(attr: &Attr) -> bool {
     matches!(attr.kind, FileKind::File | FileKind::Directory)
 }
 
+fn bytes_of(name: &[u8], value: Option<&Bytes>) -> u64 {
+    value.map_or(0, |value| charge::attribute_bytes(name, value))
+}
+
 impl Volume {
     /// The value of an extended attribute; [`FsError::NoAttribute`] if there is none, or if `cred`
     /// may not know of it.
@@ -111,10 +116,11 @@ impl Volume {
         let state = &*self.state;
         let inode = state.changeable(ino).await?;
         may_write(&guarded(&inode)?, cred, space)?;
-        state.admit_entry().await?;
+        state.admit_entry(self.asked_for_xattr(&inode, name, value).await?).await?;
         state.meta.admit().await?;
         let guard = inode.namespace.lock().await;
-        let exists = self.stored_xattr(&inode, name).await?.is_some();
+        let old = self.stored_xattr(&inode, name).await?;
+        let exists = old.is_some();
         match mode {
             XattrMode::Create if exists => return Err(FsError::Exists),
             XattrMode::Replace if !exists => return Err(FsError::NoAttribute),
@@ -128,9 +134,11 @@ impl Volume {
                 return Err(FsError::NoSpace("the file has too many extended attributes".into()));
             }
         }
+        let others = self.xattr_bytes(&inode).await?.saturating_sub(bytes_of(name, old.as_ref()));
         let mut batch = Batch::default();
         batch.put(keys::xattr_key(ino, name), keys::encode_xattr(value));
-        let ticket = self.change_xattr(&inode, batch, i64::from(!exists))?;
+        let bytes = others + charge::attribute_bytes(name, value);
+        let ticket = self.change_xattr(&inode, batch, i64::from(!exists), bytes)?;
         drop(guard);
         state.send(|| Event::Attr { origin: self.origin, ino });
         self.await_durable(ticket).await
@@ -144,18 +152,37 @@ impl Volume {
         may_write(&guarded(&inode)?, cred, space)?;
         state.meta.admit().await?;
         let guard = inode.namespace.lock().await;
-        if self.stored_xattr(&inode, name).await?.is_none() {
-            return Err(FsError::NoAttribute);
-        }
+        let old = self.stored_xattr(&inode, name).await?.ok_or(FsError::NoAttribute)?;
+        let bytes = self.xattr_bytes(&inode).await?.saturating_sub(charge::attribute_bytes(name, &old));
         let mut batch = Batch::default();
         batch.delete(keys::xattr_key(ino, name));
-        let ticket = self.change_xattr(&inode, batch, -1)?;
+        let ticket = self.change_xattr(&inode, batch, -1, bytes)?;
         drop(guard);
         state.send(|| Event::Attr { origin: self.origin, ino });
         self.await_durable(ticket).await
     }
 
-    fn change_xattr(&self, inode: &Arc<Inode>, batch: Batch, added: i64) -> FsResult<crate::meta::Ticket> {
+    /// The charge for a value, as far as it is more than the one that it replaces.
+    async fn asked_for_xattr(&self, inode: &Arc<Inode>, name: &[u8], value: &[u8]) -> FsResult<Owned> {
+        let old = self.stored_xattr(inode, name).await?;
+        let had = old.as_ref().map_or(0, |_| charge::ATTRIBUTE_BYTES) + bytes_of(name, old.as_ref());
+        let has = charge::ATTRIBUTE_BYTES + charge::attribute_bytes(name, value);
+        Ok(Owned { metadata_bytes: has.saturating_sub(had), ..inode.core.lock().owned_nothing() })
+    }
+
+    /// The bytes of all attributes, under the inode's `namespace`. Where a program wrote the record that did not count them,
+    /// they are counted here.
+    async fn xattr_bytes(&self, inode: &Arc<Inode>) -> FsResult<u64> {
+        let counted = inode.core.lock().xattr_bytes;
+        let mut sum = counted;
+        if counted == 0 {
+            self.each_xattr(inode, |name, value_bytes| sum += name.len() as u64 + value_bytes).await?;
+        }
+        Ok(sum)
+    }
+
+    /// `bytes`: of all attributes afterwards.
+    fn change_xattr(&self, inode: &Arc<Inode>, batch: Batch, added: i64, bytes: u64) -> FsResult<crate::meta::Ticket> {
         let now = self.state.now();
         let mut cores = Cores::lock(&[inode]);
         let core = cores.of(inode);
@@ -163,6 +190,7 @@ impl Volume {
             return Err(FsError::Stale);
         }
         core.xattrs = u32::try_from((i64::from(core.xattrs) + added).max(0)).unwrap_or(u32::MAX);
+        core.xattr_bytes = bytes;
         touch_ctime(&mut core.attr, now);
         cores.submit(&*self.state.meta, batch)
     }
@@ -180,16 +208,27 @@ impl Volume {
 
     async fn xattr_names(&self, inode: &Arc<Inode>) -> FsResult<Vec<Bytes>> {
         let mut names = Vec::new();
+        self.each_xattr(inode, |name, _| names.push(name)).await?;
+        Ok(names)
+    }
+
+    /// The names that protocols can ask for, and the bytes of their values.
+    async fn each_xattr(&self, inode: &Arc<Inode>, mut found: impl FnMut(Bytes, u64)) -> FsResult<()> {
         if inode.core.lock().xattrs == 0 {
-            return Ok(names);
+            return Ok(());
         }
         let (mut from, to) = keys::range_of(keys::tag::XATTR, inode.id.ino);
         loop {
             let page = self.state.meta.scan(&from, &to, PAGE).await?;
-            let Some((last, _)) = page.last() else { return Ok(names) };
+            let Some((last, _)) = page.last() else { return Ok(()) };
             // The least key after this one.
             from = [&last[..], &[0]].concat().into();
-            names.extend(page.iter().map(|(key, _)| keys::rest_of(key)).filter(|name| !own_records::is_own(name)));
+            for (key, value) in &page {
+                let name = keys::rest_of(key);
+                if !own_records::is_own(&name) {
+                    found(name, keys::xattr_value_bytes(value));
+                }
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
-//! What the files of each user and group take up, for volumes with quotas by owner. It is kept in memory alone: one pass over the
-//! records of all inodes counts them, and every batch from then on.
+//! The bytes that the files of each user and group take up, and the sum of all charges for names and attributes, for volumes
+//! with quotas. They are kept in memory alone: one pass over the records of all inodes counts them, and every batch from then
+//! on.
 //!
 //! - `owners.with_the_batch`: a batch is counted under the lock under which it becomes visible. So a page that is read after
 //!   [`Owners::begin`] shows every batch that was not counted by then.
@@ -19,7 +20,16 @@ use larder_fs::Ino;
 pub(crate) struct Owned {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
-    pub(crate) bytes: u64,
+    /// Bytes of data, and reserved bytes.
+    pub(crate) data_bytes: u64,
+    /// The charge for names and attributes ([`crate::charge`]).
+    pub(crate) metadata_bytes: u64,
+}
+
+impl Owned {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.data_bytes.saturating_add(self.metadata_bytes)
+    }
 }
 
 /// What a batch changes about that. `None`: there is no record.
@@ -51,6 +61,8 @@ pub(crate) struct Owners {
 struct Tables {
     users: HashMap<u32, Used>,
     groups: HashMap<u32, Used>,
+    /// The charges for names and attributes of all owners.
+    metadata_bytes: i64,
     /// Inodes below are counted. `None`: all are.
     next: Option<Ino>,
     /// Changes of others since the page was begun.
@@ -124,6 +136,11 @@ impl Owners {
         self.tables.lock().groups.get(&gid).copied().unwrap_or_default()
     }
 
+    /// The charges for names and attributes of all inodes; less while they are being counted.
+    pub(crate) fn metadata_bytes(&self) -> u64 {
+        self.tables.lock().metadata_bytes.max(0) as u64
+    }
+
     /// Users and groups that have files, in no order.
     pub(crate) fn all(&self) -> (UsedList, UsedList) {
         let tables = self.tables.lock();
@@ -134,10 +151,11 @@ impl Owners {
 
 impl Tables {
     fn count(&mut self, owned: Option<Owned>, sign: i64) {
-        let Some(Owned { uid, gid, bytes }) = owned else { return };
-        for (table, id) in [(&mut self.users, uid), (&mut self.groups, gid)] {
+        let Some(owned) = owned else { return };
+        self.metadata_bytes += sign * owned.metadata_bytes as i64;
+        for (table, id) in [(&mut self.users, owned.uid), (&mut self.groups, owned.gid)] {
             let used = table.entry(id).or_default();
-            used.bytes += sign * bytes as i64;
+            used.bytes += sign * owned.bytes() as i64;
             used.inodes += sign;
             if used.inodes == 0 {
                 table.remove(&id);
@@ -152,7 +170,7 @@ mod tests {
     use super::*;
 
     fn owned(uid: u32, bytes: u64) -> Option<Owned> {
-        Some(Owned { uid, gid: 100, bytes })
+        Some(Owned { uid, gid: 100, data_bytes: bytes, metadata_bytes: bytes / 10 })
     }
 
     fn note(owners: &Owners, ino: u64, before: Option<Owned>, after: Option<Owned>) {
@@ -170,22 +188,24 @@ mod tests {
         note(&owners, 3, None, owned(8, 5));
         note(&owners, 9, owned(8, 1), owned(8, 100));
         owners.end([(Ino(1), owned(7, 1000)), (Ino(2), owned(7, 10))].map(|(ino, o)| (ino, o.unwrap())), Some(Ino(4)));
-        assert_eq!(owners.user(7), Used { bytes: 1020, inodes: 2 });
+        assert_eq!(owners.user(7), Used { bytes: 1122, inodes: 2 });
         assert_eq!(owners.user(8), Used { bytes: 5, inodes: 1 });
         // Between pages: counted where its page was, left to its page elsewhere.
         note(&owners, 1, owned(7, 1000), owned(8, 1000));
         note(&owners, 9, owned(8, 100), owned(8, 200));
-        assert_eq!(owners.user(7), Used { bytes: 20, inodes: 1 });
+        assert_eq!(owners.user(7), Used { bytes: 22, inodes: 1 });
         assert_eq!(owners.begin(), Some(Ino(4)));
         // It goes while its page is read, whether the page shows it or not.
         note(&owners, 9, owned(8, 200), None);
         owners.end([(Ino(9), owned(8, 200).unwrap())], None);
         assert_eq!(owners.begin(), None);
-        assert_eq!(owners.user(8), Used { bytes: 1005, inodes: 2 });
-        assert_eq!(owners.group(100), Used { bytes: 1025, inodes: 3 });
+        assert_eq!(owners.user(8), Used { bytes: 1105, inodes: 2 });
+        assert_eq!(owners.metadata_bytes(), 100 + 2);
+        assert_eq!(owners.group(100), Used { bytes: 1127, inodes: 3 });
         note(&owners, 1, owned(8, 1000), None);
         note(&owners, 3, owned(8, 5), None);
         note(&owners, 2, owned(7, 20), None);
         assert_eq!(owners.all(), (vec![], vec![]));
+        assert_eq!(owners.metadata_bytes(), 0);
     }
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod acl;
+mod charges;
 mod clones;
 mod copies;
 mod crash;

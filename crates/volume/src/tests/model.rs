@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::charge;
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -15,6 +16,7 @@ enum Op {
     Link(u8, u8, u8, u8),
     Rename(u8, u8, u8, u8),
     Write(u8, u8, u8),
+    Attribute(u8, u8, u8),
     Reopen,
 }
 
@@ -28,7 +30,8 @@ fn op() -> impl Strategy<Value = Op> {
         2 => (d.clone(), n.clone()).prop_map(|(d, n)| Op::Rmdir(d, n)),
         2 => (d.clone(), n.clone(), d.clone(), n.clone()).prop_map(|(a, b, c, d)| Op::Link(a, b, c, d)),
         3 => (d.clone(), n.clone(), d.clone(), n.clone()).prop_map(|(a, b, c, d)| Op::Rename(a, b, c, d)),
-        2 => (d, n, 0..200u8).prop_map(|(d, n, v)| Op::Write(d, n, v)),
+        2 => (d.clone(), n.clone(), 0..200u8).prop_map(|(d, n, v)| Op::Write(d, n, v)),
+        2 => (d, n, 0..200u8).prop_map(|(d, n, v)| Op::Attribute(d, n, v)),
         1 => Just(Op::Reopen),
     ]
 }
@@ -44,7 +47,11 @@ struct Model {
     nodes: BTreeMap<u64, Node>,
     /// The directories that operations name by 0 to 3, while they exist.
     dirs: Vec<u64>,
+    /// The values of the attribute [`ATTRIBUTE`].
+    attributes: BTreeMap<u64, Vec<u8>>,
 }
+
+const ATTRIBUTE: &[u8] = b"user.model";
 
 impl Model {
     fn names(&mut self, dir: u64) -> Option<&mut BTreeMap<u8, u64>> {
@@ -68,9 +75,50 @@ impl Model {
             self.nodes.values().any(|node| matches!(node, Node::Dir(names) if names.values().any(|&n| n == ino)));
         if !linked {
             self.nodes.remove(&ino);
+            self.attributes.remove(&ino);
             self.dirs.retain(|&dir| dir != ino);
         }
     }
+}
+
+impl Model {
+    /// The bytes and inodes that quotas count beside data, beyond those of an empty volume.
+    fn counted(&self) -> (u64, u64) {
+        let names = self.nodes.values().filter_map(|node| match node {
+            Node::Dir(names) => Some(names.len() as u64),
+            Node::File(_) => None,
+        });
+        let attributes =
+            self.attributes.values().map(|value| charge::ATTRIBUTE_BYTES + (ATTRIBUTE.len() + value.len()) as u64);
+        let inodes = self.nodes.len() as u64 - 1;
+        let bytes = attributes.sum::<u64>() + names.sum::<u64>() * charge::NAME_BYTES;
+        (bytes + inodes * charge::INODE_BYTES, inodes)
+    }
+}
+
+/// All bytes and inodes that quotas count, beside data: everything is root's.
+async fn counted(volume: &Volume, model: &Model) -> (u64, u64) {
+    let owners = volume.owners().await.unwrap();
+    let root = owners.iter().find(|owner| !owner.is_group && owner.id == 0).unwrap();
+    assert_eq!(owners.len(), 2, "{owners:?}");
+    let mut data = 0;
+    for &ino in model.nodes.keys() {
+        data += volume.getattr(Ino(ino)).await.unwrap().allocated;
+    }
+    (root.used_bytes.saturating_sub(data), root.inodes)
+}
+
+/// The count is that of the model (`charge.from_the_record`), once removed files are gone.
+async fn compare_counts(volume: &Volume, model: &Model, empty: (u64, u64)) {
+    let wanted = model.counted();
+    let wanted = (wanted.0 + empty.0, wanted.1 + empty.1);
+    for _ in 0..200 {
+        if counted(volume, model).await == wanted {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    assert_eq!(counted(volume, model).await, wanted);
 }
 
 fn name(n: u8) -> Vec<u8> {
@@ -80,7 +128,9 @@ fn name(n: u8) -> Vec<u8> {
 async fn run(ops: Vec<Op>) {
     let place = Box_::new();
     let (mut registry, mut volume) = place.open().await;
-    let mut model = Model { nodes: BTreeMap::from([(1, Node::Dir(BTreeMap::new()))]), dirs: vec![1] };
+    let mut model =
+        Model { nodes: BTreeMap::from([(1, Node::Dir(BTreeMap::new()))]), dirs: vec![1], attributes: BTreeMap::new() };
+    let empty = counted(&volume, &model).await;
     let r = root();
     for op in ops {
         let dir_of = |model: &Model, d: u8| model.dirs[usize::from(d) % model.dirs.len()];
@@ -166,13 +216,28 @@ async fn run(ops: Vec<Op>) {
                     _ => assert_eq!(err(wrote), "is a directory"),
                 }
             }
+            Op::Attribute(d, n, v) => {
+                let dir = dir_of(&model, d);
+                let Some(&ino) = model.names(dir).unwrap().get(&n) else { continue };
+                let value = vec![v; usize::from(v)];
+                if v % 4 > 0 {
+                    volume.setxattr(&r, Ino(ino), ATTRIBUTE, &value, XattrMode::Set).await.unwrap();
+                    model.attributes.insert(ino, value);
+                } else {
+                    let removed = volume.removexattr(&r, Ino(ino), ATTRIBUTE).await;
+                    assert_eq!(removed.is_ok(), model.attributes.remove(&ino).is_some());
+                }
+            }
             Op::Reopen => {
+                compare_counts(&volume, &model, empty).await;
                 drop((registry, volume));
                 (registry, volume) = place.open().await;
+                compare_counts(&volume, &model, empty).await;
             }
         }
     }
     compare(&volume, &model).await;
+    compare_counts(&volume, &model, empty).await;
     tokio::time::sleep(std::time::Duration::from_millis(30)).await;
     check_clean(&registry).await;
 }

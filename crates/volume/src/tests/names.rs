@@ -257,7 +257,10 @@ async fn a_quota_counts_what_files_hold_and_not_what_was_written() {
     let place = Box_::new();
     let (registry, volume) = place.open().await;
     let f = file(&volume, Ino::ROOT, "f").await;
-    registry.set("v", Properties { quota_bytes: Some(10 << 20), ..Properties::default() }).await.unwrap();
+    // Beside the names that are there.
+    volume.owners().await.unwrap();
+    let quota_bytes = Some(volume.contents().charged_bytes + (10 << 20));
+    registry.set("v", Properties { quota_bytes, ..Properties::default() }).await.unwrap();
     let mib = |n: u64| vec![Bytes::from((0..1 << 20).map(|i: u64| (((i * i) >> 7) ^ n) as u8).collect::<Vec<u8>>())];
     let write = async |at: u64| volume.write(&root(), f, at << 20, mib(at), Stability::Unstable).await.map(drop);
     // Overwritten again and again at 80 %.
@@ -491,11 +494,13 @@ async fn quotas_of_owners_bind_whose_the_file_is() {
     let bob = owned(&volume, Ino::ROOT, "bob", (1001, 100)).await;
     let write =
         async |ino: Ino, at: u64| volume.write(&root(), ino, at << 20, mib(at), Stability::Unstable).await.map(drop);
+    // A file and its name count beside data.
+    let charge = crate::charge::INODE_BYTES + crate::charge::NAME_BYTES;
     // What is there before somebody has a quota counts, too.
     write(ann, 0).await.unwrap();
     volume.commit(ann).await.unwrap();
-    registry.set("v", quotas(&[(1000, 3 << 20)], &[(100, 5 << 20)])).await.unwrap();
-    assert_eq!(use_of(&volume, false, 1000).await, (1 << 20, 1));
+    registry.set("v", quotas(&[(1000, (3 << 20) + charge)], &[(100, (5 << 20) + 2 * charge)])).await.unwrap();
+    assert_eq!(use_of(&volume, false, 1000).await, ((1 << 20) + charge, 1));
     for n in 1..3 {
         write(ann, n).await.unwrap();
     }
@@ -514,8 +519,8 @@ async fn quotas_of_owners_bind_whose_the_file_is() {
     let see = |uid: u32| volume.statfs(&Cred::new(uid, 100, []));
     volume.commit(ann).await.unwrap();
     volume.commit(bob).await.unwrap();
-    assert_eq!((see(1000).total_bytes, see(1000).available_bytes), (3 << 20, 0));
-    assert_eq!(see(1001).total_bytes, 5 << 20);
+    assert_eq!((see(1000).total_bytes, see(1000).available_bytes), ((3 << 20) + charge, 0));
+    assert_eq!(see(1001).total_bytes, (5 << 20) + 2 * charge);
     assert!(volume.statfs(&Cred::new(1002, 101, [])).available_bytes > 5 << 20);
     // A file is given only to somebody who has room for it; reserved bytes count.
     let give = async |ino: Ino, uid: u32, gid: u32| {
@@ -526,8 +531,8 @@ async fn quotas_of_owners_bind_whose_the_file_is() {
     give(bob, 1002, 101).await.unwrap();
     volume.allocate(&root(), ann, 0, 3 << 20, AllocateMode::Extend).await.unwrap();
     assert_eq!(err(volume.allocate(&root(), ann, 0, 4 << 20, AllocateMode::Extend).await), "quota exceeded");
-    assert_eq!(use_of(&volume, false, 1000).await, (3 << 20, 1));
-    assert_eq!(use_of(&volume, true, 101).await, (3 << 20, 1));
+    assert_eq!(use_of(&volume, false, 1000).await, ((3 << 20) + charge, 1));
+    assert_eq!(use_of(&volume, true, 101).await, ((3 << 20) + charge, 1));
     // As it was counted, after it was counted anew; and nothing once it is removed.
     let before = volume.owners().await.unwrap();
     drop(volume);

@@ -307,7 +307,7 @@ fn of_quotas(pool: &Store, config: &Config, registry: &Registry, seen: &mut Seen
         let full = format!("{}/{name}", pool.name);
         if let Some(quota) = quota {
             let room = volume.statfs(&Cred::root());
-            let used = volume.contents().data_bytes.max(room.total_bytes.saturating_sub(room.free_bytes)).min(quota);
+            let used = volume.contents().charged_bytes.max(room.total_bytes.saturating_sub(room.free_bytes)).min(quota);
             condition(full.clone(), used, quota);
         }
         let limited = volume.owners_now().into_iter().filter(|owner| owner.quota_bytes.is_some());

@@ -333,6 +333,7 @@ fn new_core(ino: Ino) -> InodeCore {
         entries: 0,
         negative_names: None,
         xattrs: 0,
+        xattr_bytes: 0,
         target: Bytes::new(),
     }
 }
