@@ -11,7 +11,6 @@
 //! - `factors.password_first`: between password and code a browser has a token that opens nothing but the form for the code,
 //!   for [`PENDING_FOR`].
 //! - `factors.end_with_a_reset`: a password that the owner sets ends the user's factors, unless the owner keeps them.
-//! - `factors.end_with_the_user`: a user who is removed leaves none.
 //! - `factors.passkey_of_one`: a passkey belongs to one user and one name of this box. One whose counter went back was copied, and opens nothing.
 
 use std::collections::{BTreeMap, HashMap};
