@@ -29,12 +29,15 @@ pub(crate) fn is_double(dir: &impl AsFd, name: &CStr, stat: &Stat) -> bool {
     read(dir, name, stat).is_ok_and(|found| found.is_some())
 }
 
-/// Whose it is, what that is, and its streams; `None` where it is no such file.
-fn read<'a>(
-    dir: &impl AsFd,
-    name: &'a CStr,
-    stat: &Stat,
-) -> Result<Option<(&'a CStr, Stat, Vec<NameAndValue>)>, Errno> {
+struct Double<'a> {
+    /// The name of the file that it belongs to.
+    owner: &'a CStr,
+    own: Stat,
+    streams: Vec<NameAndValue>,
+}
+
+/// `None`: it is no such file.
+fn read<'a>(dir: &impl AsFd, name: &'a CStr, stat: &Stat) -> Result<Option<Double<'a>>, Errno> {
     let Some(owner) = owner_of(name) else { return Ok(None) };
     if stat.kind != FileKind::File || stat.size > BYTES_MAX {
         return Ok(None);
@@ -51,7 +54,7 @@ fn read<'a>(
     let len = usize::try_from(stat.size).unwrap_or(usize::MAX);
     let streams = apple::streams(&source::read(&file, 0, len)?);
     source::drop_cache(&file);
-    Ok(streams.map(|streams| (owner, own, streams)))
+    Ok(streams.map(|streams| Double { owner, own, streams }))
 }
 
 /// What is to be done with the streams.
@@ -90,7 +93,7 @@ fn each_name(import: &Import, dir: &Directory, what: Do) -> Result<(), Errno> {
 
 fn one(import: &Import, dir: &Directory, name: &CStr, what: Do) -> Result<(), Trouble> {
     let stat = source::stat(&dir.fd, name)?;
-    let Some((owner, own, mut streams)) = read(&dir.fd, name, &stat)? else { return Ok(()) };
+    let Some(Double { owner, own, mut streams }) = read(&dir.fd, name, &stat)? else { return Ok(()) };
     let kept = source::xattrs(source::open(&dir.fd, owner, own.kind)?.as_fd())?.streams;
     // What lies at the file itself counts.
     streams.retain(|(name, _)| kept.iter().all(|(own, _)| own != name));
