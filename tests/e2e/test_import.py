@@ -258,8 +258,7 @@ def test_what_samba_kept_beside_the_data_is_there_for_clients_of_the_volume(fres
             if path != "folder":
                 before.write(path, b"the data of " + path.encode())
         before.write("report:side", b"beside it" * 100)
-        if "fruit" not in modules:
-            before.write("report:AFP_AfpInfo", b"AFP\0\0\1\0\0\0\0\0\0\x80\0\0\0" + b"TEXTttxt" + bytes(36))
+        before.write("report:AFP_AfpInfo", b"AFP\0\0\0\1\0\0\0\0\0\x80\0\0\0" + b"TEXTttxt" + bytes(36))
         # An attribute of ext4 holds no more.
         before.write("plain:AFP_Resource", b"a fork" * (50_000 if "fruit" in modules else 100))
         before.write("empty stream:none", b"")

@@ -4,8 +4,6 @@
 //! Each part becomes the stream that SMB clients of Apple ask for: Finder information AFP_AfpInfo, the resource fork
 //! AFP_Resource, and each extended attribute a stream of its name.
 
-use crate::source::NameAndValue;
-
 const MAGIC: u32 = 0x0005_1607;
 const VERSION: u32 = 0x0002_0000;
 const HEADER_BYTES: usize = 26;
@@ -24,6 +22,9 @@ const ATTRIBUTE_BYTES: usize = 11;
 /// Where a file has no resource fork, macOS writes one that says so.
 const LEFT_BLANK: &[u8] = b"This resource fork intentionally left blank";
 const LEFT_BLANK_BYTES: usize = 286;
+
+/// A name and its bytes.
+pub(crate) type NameAndValue = (Vec<u8>, Vec<u8>);
 
 /// The streams of an AppleDouble file, sorted; `None` where it is none, or a part of it does not lie within it.
 pub(crate) fn streams(file: &[u8]) -> Option<Vec<NameAndValue>> {
@@ -78,7 +79,8 @@ fn within<T>(parts: Vec<T>, file: &[u8], bytes: impl Fn(&T) -> usize) -> Option<
 fn afp_info(finder_info: &[u8]) -> Vec<u8> {
     let mut info = Vec::with_capacity(60);
     info.extend(b"AFP\0");
-    info.extend(0x0001_0000u32.to_be_bytes());
+    // Apple's is 0x0001_0000, of a little-endian machine.
+    info.extend(0x0000_0100u32.to_be_bytes());
     info.extend([0; 4]);
     // Never backed up.
     info.extend(0x8000_0000u32.to_be_bytes());
@@ -188,7 +190,10 @@ pub(crate) mod tests {
         let found = streams(&file).unwrap();
         let names: Vec<&[u8]> = found.iter().map(|(name, _)| &name[..]).collect();
         assert_eq!(names, [&b"AFP_AfpInfo"[..], b"AFP_Resource", "com.apple.metadata\u{f022}tags".as_bytes(), b"note"]);
-        assert_eq!((&found[0].1[..4], &found[0].1[16..24], found[0].1.len()), (&b"AFP\0"[..], &b"TEXTttxt"[..], 60));
+        assert_eq!(
+            (&found[0].1[..8], &found[0].1[16..24], found[0].1.len()),
+            (&b"AFP\0\0\0\x01\0"[..], &b"TEXTttxt"[..], 60)
+        );
         assert_eq!((&found[1].1[..], &found[2].1[..], &found[3].1[..]), (&b"a fork"[..], &b"red"[..], &b""[..]));
     }
 

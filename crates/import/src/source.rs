@@ -12,8 +12,13 @@ use larder_fs::{FileKind, XATTR_BYTES_MAX};
 use rustix::fs::{Advice, AtFlags, Dir as Listing, Mode, OFlags, SeekFrom, Statx, StatxFlags, StatxTimestamp};
 use rustix::io::Errno;
 
+use crate::apple;
+pub(crate) use crate::apple::NameAndValue;
+
 /// Bytes that are read and written at once.
 pub(crate) const PIECE_BYTES: usize = 1 << 20;
+/// Finder information of a Mac's file, as netatalk and Samba's `vfs_fruit` keep it: AppleDouble in an attribute.
+const NETATALK: &[u8] = b"user.org.netatalk.Metadata";
 /// Names that are read at once. They are looked at in the order of their inode numbers, which on a hard disk is about the
 /// order in which the inodes lie.
 const PAGE_NAMES: usize = 1024;
@@ -202,9 +207,6 @@ pub(crate) fn is_copied(name: &[u8]) -> bool {
     name.starts_with(b"user.") || name == b"security.capability"
 }
 
-/// One extended attribute.
-pub(crate) type NameAndValue = (Vec<u8>, Vec<u8>);
-
 /// The attributes of an open file or directory: those that are copied as they are, what Samba keeps in others, and its POSIX lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Xattrs {
@@ -248,7 +250,11 @@ pub(crate) fn xattrs(file: BorrowedFd<'_>) -> Result<Xattrs, Errno> {
             _ => {}
         }
     }
-    found.streams.sort_unstable();
+    // What is a stream already counts.
+    let kept = found.copied.iter().find(|(name, _)| name == NETATALK);
+    found.streams.extend(kept.and_then(|(_, value)| apple::streams(value)).unwrap_or_default());
+    found.streams.sort_by(|one, other| one.0.cmp(&other.0));
+    found.streams.dedup_by(|second, first| second.0 == first.0);
     found.copied.sort_unstable();
     Ok(found)
 }
