@@ -307,6 +307,14 @@ impl DurableTable {
         self.max_detached.div_ceil(4)
     }
 
+    /// Whether one more open is kept of a user who has `by_user` of `all`. The last quarter is for users who have few: less
+    /// than a 64th.
+    fn has_room(&self, all: usize, by_user: usize) -> bool {
+        let has_few = by_user < self.max_detached.div_ceil(64);
+        let limit = if has_few { self.max_detached } else { self.max_detached - self.max_detached / 4 };
+        all < limit && by_user < self.max_detached_per_user()
+    }
+
     /// Registers a durable open of `owner` of `client` on `share` holding
     /// `lease` of `lease_version`, granted with `durability`, in a session on `conn`,
     /// under a random DurableFileId that is neither 0 nor all ones and that
@@ -371,7 +379,7 @@ impl DurableTable {
                     if self.sweeps() != since {
                         debug!(id, "durable open closed: configuration change");
                         None
-                    } else if *detached >= self.max_detached || by_user >= self.max_detached_per_user() {
+                    } else if !self.has_room(*detached, by_user) {
                         debug!(id, "durable open closed: limit");
                         None
                     } else if guard.file.as_ref().is_some_and(|f| f.try_detach()) {
@@ -841,7 +849,7 @@ mod tests {
 
     #[tokio::test]
     async fn opens_past_the_limits_are_not_kept() {
-        // A limit of 6 gives each user 2.
+        // A limit of 6 gives each user 2, and the last of them to one who has none.
         let f = fixture(6);
         for n in 0..3 {
             let open = f.open(&format!("a{n}"), "alice", n, LeaseState::RH).await;
@@ -852,7 +860,7 @@ mod tests {
             let user = ["bob", "carol", "dave"][usize::from(n - 3) / 2];
             let open = f.open(&format!("b{n}"), user, n, LeaseState::RH).await;
             let kept = f.table.preserve(open, f.table.sweeps()).await;
-            assert_eq!(kept.is_none(), n < 7, "{user} {n}");
+            assert_eq!(kept.is_none(), n != 6, "{user} {n}");
         }
         assert_eq!(f.counts().1, 6);
         let opens = f.table.take_for(None, None);
