@@ -347,8 +347,8 @@ MUTANTS = [
         [
             Change(
                 "crates/pool/src/heal/repair.rs",
-                "if core.repairs.is_owing() && tried",
-                'if !larder_base::planted("owed-forgotten") && core.repairs.is_owing() && tried',
+                "if core.repairs.is_owing() && (is_pass",
+                'if !larder_base::planted("owed-forgotten") && core.repairs.is_owing() && (is_pass',
             )
         ],
         "pool",
