@@ -265,6 +265,7 @@ lint: check-cargo
 	.ci/circles.py
 	.ci/rules.py
 	.ci/wall_clock.py
+	tests/mutants/run.py --places
 	.ci/advisories.py
 	@if command -v cargo-deny >/dev/null; then cargo deny --offline check licenses bans sources; else .ci/dependencies.py; fi
 

@@ -2,6 +2,7 @@
 """Plants answers that come too early in a copy of the source, and looks whether the simulator finds each of them.
 
     tests/mutants/run.py [NAME...]     all mutants, or those whose names are given
+    tests/mutants/run.py --places      only: is the text of each still there?
 
 All mutants are built into one binary, which asks the environment for the one that is on (LARDER_MUTANT). Only the copy below
 target/mutants has any of it. A mutant is found when one of the first SCHEDULES schedules fails with it; without any, none may fail.
@@ -412,10 +413,23 @@ def copy_source() -> None:
     fresh.mkdir(parents=True)
     for part in PARTS:
         (shutil.copytree if (ROOT / part).is_dir() else shutil.copy2)(ROOT / part, fresh / part)
+    for file, changed in planted(fresh).items():
+        (fresh / file).write_text(changed)
+    tree = COPY / "tree"
+    for file in fresh.rglob("*"):
+        old = tree / file.relative_to(fresh)
+        if file.is_file() and old.is_file() and old.read_bytes() == file.read_bytes():
+            shutil.copystat(old, file)
+    shutil.rmtree(tree, ignore_errors=True)
+    fresh.rename(tree)
+
+
+def planted(tree: Path) -> dict[str, str]:
+    """The files that mutants are in, with every one of them."""
     texts: dict[str, str] = {}
 
     def text(file: str) -> str:
-        return texts.get(file) or (fresh / file).read_text()
+        return texts.get(file) or (tree / file).read_text()
 
     for mutant in MUTANTS:
         for change in mutant.changes:
@@ -427,15 +441,7 @@ def copy_source() -> None:
                 sys.exit(f"mutant {mutant.name}: {change.file} has changed: this must be there once: {change.old!r}")
             texts[change.file] = whole[:at] + change.new + whole[at + len(change.old):]
     texts["crates/base/src/lib.rs"] = text("crates/base/src/lib.rs") + PLANTED
-    for file, changed in texts.items():
-        (fresh / file).write_text(changed)
-    tree = COPY / "tree"
-    for file in fresh.rglob("*"):
-        old = tree / file.relative_to(fresh)
-        if file.is_file() and old.is_file() and old.read_bytes() == file.read_bytes():
-            shutil.copystat(old, file)
-    shutil.rmtree(tree, ignore_errors=True)
-    fresh.rename(tree)
+    return texts
 
 
 def build() -> None:
@@ -460,6 +466,9 @@ def run(mutant: Mutant | None, schedules: int) -> tuple[int, str, float]:
 
 def main() -> None:
     wanted = sys.argv[1:]
+    if wanted == ["--places"]:
+        planted(ROOT)
+        return
     unknown = [name for name in wanted if name not in {mutant.name for mutant in MUTANTS}]
     if unknown:
         sys.exit(f"no such mutant: {' '.join(unknown)}; there are {' '.join(mutant.name for mutant in MUTANTS)}")
