@@ -6,8 +6,10 @@ The wall clock of the daemon alone is moved, by libfaketime; the time since the 
   C2  A hold ends when its time has really passed.
   C3  Snapshots by schedule go on after a clock that was ahead, and after one without a battery.
   C4  Codes of a telephone are right again as soon as the clock is.
+  C5  An app token ends when its time has really passed.
 """
 
+import json
 import os
 import re
 import subprocess
@@ -17,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from conftest import make
+from test_people import get
 from test_page import Visitor, totp, visitor
 from test_recycle import share, tree
 from test_smb import smb
@@ -57,7 +60,7 @@ def clock(folder):
 def daemon(folder):
     mount = folder / "mnt"
     mount.mkdir()
-    made = make(folder, extra=["--page", "127.0.0.1:0", "--mount", str(mount), "--squash", "none"])
+    made = make(folder, extra=["--page", "127.0.0.1:0", "--webdav", "127.0.0.1:0", "--mount", str(mount), "--squash", "none"])
     made.mount = made.mounted = mount
     yield made
     made.end()
@@ -83,8 +86,12 @@ def fill_bin(daemon, folder):
 def hold(daemon, clock, name):
     """By a command that has the daemon's clock: both run on one machine."""
     snap(daemon, "create", f"files@{name}")
-    command = [daemon.program, "--data", daemon.data, "snap", "hold", f"files@{name}", "law", "--until", "90d"]
-    subprocess.run(command, env=os.environ | clock.env, check=True, stdout=subprocess.DEVNULL)
+    told(daemon, clock, "snap", "hold", f"files@{name}", "law", "--until", "90d")
+
+
+def told(daemon, clock, *command):
+    command = [daemon.program, "--data", daemon.data, *command]
+    return subprocess.run(command, env=os.environ | clock.env, check=True, capture_output=True, text=True).stdout
 
 
 def test_years_ahead_and_back_destroy_and_end_nothing(daemon, clock, folder):
@@ -124,6 +131,21 @@ def test_a_hold_made_with_a_wrong_clock_lasts_as_long_as_it_was_to(daemon, clock
     restart(daemon, clock, "+0")
     for name in ("ahead", "behind"):
         assert daemon.run("snap", "destroy", f"files@{name}").returncode != 0, name
+
+
+def test_a_token_made_with_a_wrong_clock_lasts_as_long_as_it_was_to(daemon, clock):
+    """C5: a clock that jumps neither ends it nor keeps it; a start adds a week at most."""
+    clock.set(f"+{365 * DAY_S}")
+    daemon.start(env=clock.env)
+    token = json.loads(told(daemon, clock, "token", "create", daemon.user, "--expires", "8d", "--json"))["token"]
+    status = lambda: get(daemon, f"{daemon.share}/", f"Bearer {token}", "PROPFIND")[0]
+    assert status() == 207
+    for offset in ("+0", f"-{20 * 365 * DAY_S}", f"+{365 * DAY_S}"):
+        restart(daemon, clock, offset)
+        assert status() == 207, offset
+    for n in (1, 2):
+        restart(daemon, clock, f"+{3650 * n * DAY_S}")
+    assert status() == 401
 
 
 def test_schedules_go_on_after_a_clock_that_was_ahead(daemon, clock):
