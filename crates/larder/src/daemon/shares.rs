@@ -505,7 +505,7 @@ mod tests {
         assert!(without_nt_hash(&open, &secrets).unwrap().starts_with("the password of 'ann' does not open SMB: "));
         secrets.set("bob", "Pantry-Shelf-42", NtHashes::LeftOut).unwrap();
         assert!(without_nt_hash(&open, &secrets).unwrap().contains(" 2 users do not open SMB: "));
-        assert_eq!(without_nt_hash(&config(""), &secrets), None);
+        assert_eq!(without_nt_hash(&config("[listen]\nsmb = \"off\"\n"), &secrets), None);
     }
 
     fn owned(names: &[&str]) -> Vec<String> {

@@ -567,7 +567,7 @@ mod tests {
         assert!(secrets.nt_hash("ann").unwrap().is_some());
         // For this run alone: the file has the door.
         std::fs::write(data.join(CONFIG_NAME), "[listen]\nsmb = \":14445\"\n").unwrap();
-        let closed = crate::config::Config::parse("", Path::new("/larder.toml")).unwrap();
+        let closed = crate::config::Config::parse("[listen]\nsmb = \"off\"\n", Path::new("/larder.toml")).unwrap();
         assert_eq!(NtHashes::of(&closed, &data.join(CONFIG_NAME)), NtHashes::Kept);
     }
 
