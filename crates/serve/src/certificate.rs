@@ -52,6 +52,10 @@ pub(crate) fn admit(
     let signer = certificate.signature_key();
     let authority = authorities.iter().find(|authority| authority.0 == *signer).ok_or(NO_AUTHORITY)?;
     let seconds = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
+    // ssh-key 0.7 panics at some names of kinds that it does not know.
+    if let Algorithm::Other(name) = certificate.public_key().algorithm() {
+        return Err(format!("its key is of an unknown kind: {}", crate::door::shown(name.as_str())));
+    }
     check_strength(certificate.public_key()).map_err(|why| why.to_string())?;
     if matches!(certificate.signature().algorithm(), Algorithm::Rsa { hash: None } | Algorithm::Dsa) {
         return Err("its authority signed it with SHA-1".to_owned());
@@ -118,7 +122,9 @@ fn condition(name: &str, value: &str, address: IpAddr) -> Result<(), String> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use russh::keys::PrivateKey;
+    use russh::keys::ssh_key::AlgorithmName;
     use russh::keys::ssh_key::certificate::Builder;
+    use russh::keys::ssh_key::public::OpaquePublicKey;
 
     use super::*;
 
@@ -143,7 +149,10 @@ mod tests {
     }
 
     fn signed(case: &Case, by: &PrivateKey) -> Certificate {
-        let key = key(1).public_key().key_data().clone();
+        signed_of(key(1).public_key().key_data().clone(), case, by)
+    }
+
+    fn signed_of(key: KeyData, case: &Case, by: &PrivateKey) -> Certificate {
         let mut builder = Builder::new(vec![0; 16], key, case.valid.0, case.valid.1).unwrap();
         for name in case.principals {
             builder.valid_principal(*name).unwrap();
@@ -188,6 +197,18 @@ mod tests {
         check(with("force-command", "internal-sftp"), None);
         check(with("force-command", "/bin/false"), Some("force-command"));
         check(with("verify-required", ""), Some("verify-required"));
+    }
+
+    #[test]
+    fn kinds_of_keys_that_nobody_knows_are_refused() {
+        let kind = Algorithm::Other(AlgorithmName::new("kind@example.com").unwrap());
+        let authority = key(2);
+        let opaque = KeyData::Other(OpaquePublicKey::new(vec![8; 32], kind));
+        let certificate = signed_of(opaque, &Case::default(), &authority);
+        let (now, here) = (SystemTime::UNIX_EPOCH + Duration::from_secs(NOW), "192.168.1.5".parse().unwrap());
+        let authorities = [CaKey(authority.public_key().key_data().clone())];
+        let refused = admit(&certificate, "ann", here, now, &authorities).unwrap_err();
+        assert_eq!(refused, "its key is of an unknown kind: kind@example.com");
     }
 
     #[test]
