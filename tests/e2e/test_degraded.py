@@ -309,7 +309,7 @@ def test_all_disks_fail_while_files_are_written_and_come_back(loop_disks, folder
             wait_for(lambda: write(20), 30)
             # Until the disks are back it is said what is wrong, and that a command does nothing about it.
             cleared = daemon.run("pool", "clear", pool)
-            assert cleared.returncode == 1 and "nothing was cleared" in cleared.stderr, cleared
+            assert cleared.returncode == 1 and "nothing was mended" in cleared.stderr, cleared
             events = lambda: [alert["event"] for alert in json.loads(daemon.run("alerts", "--json").stdout)["open"]]
             wait_for(lambda: "volume-stopped" in events(), 150)
             for disk in disks:

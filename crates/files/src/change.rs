@@ -399,6 +399,18 @@ impl Files {
         self.tree.named_dir(ino, make).await
     }
 
+    /// Makes a named attribute of `owner`, whose user bears it. `root` may do everything.
+    pub async fn create_named(
+        &self,
+        root: &Cred,
+        owner: &Attr,
+        (dir, name): (Ino, &[u8]),
+        mode: CreateMode,
+    ) -> FsResult<Attr> {
+        let set = SetAttr { mode: Some(0o600), uid: Some(owner.uid), gid: Some(owner.gid), ..SetAttr::default() };
+        self.create(root, dir, name, mode, set).await.map(|(attr, ..)| attr)
+    }
+
     /// Removes all named attributes.
     pub async fn remove_named(&self, ino: Ino) -> FsResult<()> {
         self.tree.remove_named(ino).await

@@ -342,8 +342,8 @@ impl Copying {
                     return Err(FsError::NotSupported);
                 }
                 let dir = to.named_dir(made, true).await?.ok_or(FsError::NotSupported)?;
-                let set = SetAttr { mode: Some(0o600), ..SetAttr::default() };
-                let (new, ..) = to.create(&root, dir, &stream.name, CreateMode::Unchecked, set).await?;
+                let owner = to.getattr(made).await?;
+                let new = to.create_named(&root, &owner, (dir, &stream.name), CreateMode::Unchecked).await?;
                 self.data(stream.ino, new.id.ino, attr.size, &|| false).await?;
             }
             if listing.eof || listing.entries.is_empty() {

@@ -163,8 +163,8 @@ pub(crate) fn set_streams(import: &Import, ino: Ino, wanted: &[NameAndValue]) ->
             (_, true) => continue,
             (Some(stream), false) => stream,
             (None, false) => {
-                let made = files.create(cred, dir, name, CreateMode::Guarded, SetAttr::default());
-                import.on(made)?.0.id.ino
+                let owner = import.on(files.getattr(ino))?;
+                import.on(files.create_named(cred, &owner, (dir, name), CreateMode::Guarded))?.id.ino
             }
         };
         import.on(files.setattr(cred, stream, SetAttr { size: Some(data.len() as u64), ..SetAttr::default() }))?;

@@ -78,6 +78,10 @@ impl Space for PoolSpace {
     fn space(&self) -> (u64, u64) {
         self.0.space()
     }
+
+    fn is_away(&self) -> bool {
+        !self.0.takes_writes()
+    }
 }
 
 /// How long a status waits for the disks.
@@ -391,6 +395,11 @@ impl Store {
         self.disk_pool().is_some_and(|pool| pool.stopped().is_some() || !self.registry.failed().is_empty())
     }
 
+    /// Whether too few disks take writes for anything to be stored.
+    pub fn lacks_disks(&self) -> bool {
+        self.disk_pool().is_some_and(|pool| !pool.takes_writes())
+    }
+
     /// What makes the volumes of a pool store again that had stopped while its disks were away. Nothing does as long as the
     /// disks take no writes.
     pub async fn remedy(&self) -> Option<Remedy> {
@@ -429,8 +438,12 @@ impl Store {
         if let Some(list) = self.listed_before(state) {
             return Ok(list);
         }
-        let infos = self.registry.list().await;
-        let infos = infos.map_err(|e| translate::volume_error(format_args!("the volumes of '{}'", self.name), &e))?;
+        let infos = match (self.registry.list().await, self.lacks_disks()) {
+            (Ok(infos), _) => infos,
+            // What was there before they went away: others are shown beside it.
+            (Err(_), true) if self.listed.lock().is_some() => return Ok(self.listed_last()),
+            (Err(e), _) => return Err(translate::volume_error(format_args!("the volumes of '{}'", self.name), &e)),
+        };
         let mut volumes = Vec::with_capacity(infos.len());
         for info in infos {
             let status = self.status_of(&info).await;
@@ -449,6 +462,13 @@ impl Store {
     }
 
     /// `volumes.listed_from_memory`
+    fn listed_last(&self) -> Vec<VolumeStatus> {
+        self.listed
+            .lock()
+            .as_ref()
+            .map_or_else(Vec::new, |last| last.volumes.iter().map(|(_, one)| one.clone()).collect())
+    }
+
     fn listed_before(&self, state: Option<ListedState>) -> Option<Vec<VolumeStatus>> {
         let listed = self.listed.lock();
         let before = listed.as_ref().filter(|before| Some(before.state) == state)?;

@@ -109,6 +109,7 @@ impl Volume {
     pub async fn setattr(&self, cred: &Cred, ino: Ino, set: SetAttr) -> FsResult<Changed> {
         let state = &*self.state;
         let inode = state.changeable(ino).await?;
+        let before = (set.uid.is_some() || set.gid.is_some()).then(|| inode.ids());
         await_owner(state, cred, &inode, &set).await?;
         state.meta.admit().await?;
         let (changed, ticket) = match set.size {
@@ -117,6 +118,9 @@ impl Volume {
         };
         state.send(|| Event::Attr { origin: self.origin, ino });
         self.await_durable(ticket).await?;
+        if before.is_some_and(|before| before != (changed.after.uid, changed.after.gid)) {
+            self.hand_over_named(&inode).await?;
+        }
         Ok(changed)
     }
 

@@ -24,6 +24,11 @@ pub struct Backing {
 pub trait Space: Send + Sync + 'static {
     /// Total bytes, and bytes that can be written now. May be asked often: it must not block.
     fn space(&self) -> (u64, u64);
+
+    /// Whether too few disks take writes for anything to be stored: then there is no room, and nothing is full.
+    fn is_away(&self) -> bool {
+        false
+    }
 }
 
 /// The keys of encrypted volumes, as decorators. A volume knows none itself.

@@ -45,6 +45,14 @@ pub(crate) struct Inode {
     pub(crate) superseded: AtomicBool,
 }
 
+impl Inode {
+    /// The user and group.
+    pub(crate) fn ids(&self) -> (u32, u32) {
+        let attr = &self.core.lock().attr;
+        (attr.uid, attr.gid)
+    }
+}
+
 pub(crate) fn kind_of(inode: &Inode) -> FileKind {
     inode.core.lock().attr.kind
 }

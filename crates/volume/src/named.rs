@@ -7,6 +7,8 @@
 //! - `named.lives_with_owner`: the directory is made with the first attribute, in one batch with
 //!   the record that leads to it. It goes with its owner: first the entries, each as by an unlink,
 //!   so an open one stays until it is closed; then the directory and the record in one batch.
+//! - `named.of_its_user`: they are their owner's user's and group's, whose quotas bear them, whoever makes them. Rights are the
+//!   owner's all the same: the protocol servers ask those.
 //! - `named.regular_files_only`: the directory holds regular files alone. The protocol servers
 //!   refuse other kinds, and links and renames across its border.
 
@@ -100,6 +102,13 @@ impl Volume {
         let owner = state.inode(ino).await?;
         current(&owner)?;
         let found = state.named_dir(&owner).await?;
+        if let Some(dir) = found
+            && make
+            && state.inode(dir).await?.ids() != owner.ids()
+        {
+            // Older programs made it root's.
+            self.hand_over_named(&owner).await?;
+        }
         if found.is_some() || !make {
             return Ok(found);
         }
@@ -122,7 +131,8 @@ impl Volume {
                 return Err(FsError::Stale);
             }
             let now = state.now();
-            let private = SetAttr { mode: Some(0o700), ..SetAttr::default() };
+            let (uid, gid) = (Some(core.attr.uid), Some(core.attr.gid));
+            let private = SetAttr { mode: Some(0o700), uid, gid, ..SetAttr::default() };
             let kind = FileKind::Directory;
             let mut dir = new_child(&core.guarded(), &Cred::root(), id, kind, NewInode::default(), &private, now);
             let mut batch = Batch::default();
@@ -138,6 +148,29 @@ impl Volume {
         drop(guard);
         self.await_durable(ticket).await?;
         Ok(Some(id.ino))
+    }
+
+    /// Gives the named attributes of `owner` to the user and group that it has (`named.of_its_user`). The directory comes last: what a
+    /// crash leaves undone is done when the next one is made.
+    pub(crate) async fn hand_over_named(&self, owner: &Arc<Inode>) -> FsResult<()> {
+        let Some(dir) = self.state.named_dir(owner).await? else { return Ok(()) };
+        let (uid, gid) = owner.ids();
+        let set = || SetAttr { uid: Some(uid), gid: Some(gid), ..SetAttr::default() };
+        let (mut from, to) = keys::range_of(keys::tag::ENTRY, dir);
+        loop {
+            let page = self.state.meta.scan(&from, &to, ENTRIES_PAGE).await?;
+            let Some((last, _)) = page.last() else { break };
+            from = [&last[..], &[0]].concat().into();
+            for (key, value) in &page {
+                let stream = keys::decode_entry(key, value)?.ino;
+                match Box::pin(self.setattr(&Cred::root(), stream, set())).await {
+                    // Removed meanwhile.
+                    Ok(_) | Err(FsError::Stale | FsError::NotFound) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Box::pin(self.setattr(&Cred::root(), dir, set())).await.map(drop)
     }
 
     /// Removes all named attributes of `ino`, as overwriting a file over SMB does (MS-FSA

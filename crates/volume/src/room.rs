@@ -65,7 +65,10 @@ impl State {
         let (total, available) = self.space.space();
         let available = available.saturating_sub(self.data.set_aside());
         if available < (total / 64).min(METADATA_RESERVE_BYTES) {
-            return Err(FsError::NoSpace("the store is full; delete files or add disks".into()));
+            return Err(match self.space.is_away() {
+                true => FsError::Io("too few disks of the store take writes".into()),
+                false => FsError::NoSpace("the store is full; delete files or add disks".into()),
+            });
         }
         Ok(self.has_quota_for(&self.wanted_for(asked), self.data.usage().dirty_bytes))
     }

@@ -445,8 +445,21 @@ async fn clear(global: &Global, words: &[String]) -> Result<(), Failure> {
         for name in &names {
             backend.call(ClearPool, name, ()).await?;
         }
-        Ok(())
+        match backend {
+            Backend::Daemon(client) => client.ask(GetPools).await,
+            Backend::Direct(storage) => Ok(storage.statuses().await),
+        }
     };
-    backend.closing(clearing).await?;
-    global.out().answer(&Done {}, |_| "error counters are zero again".to_owned())
+    let pools = backend.closing(clearing).await?;
+    global.out().answer(&Done {}, |_| {
+        let mut text = "error counters are zero again".to_owned();
+        // That mends no disk that is away.
+        for pool in pools.iter().filter(|pool| names.contains(&pool.name) && pool.state != "ONLINE") {
+            text.push_str(&format!("\n{} is {}", pool.name, pool.state));
+            let more = [("; ", &pool.status), ("\n", &pool.action)];
+            more.into_iter()
+                .for_each(|(before, said)| said.iter().for_each(|said| text.push_str(&format!("{before}{said}"))));
+        }
+        text
+    })
 }

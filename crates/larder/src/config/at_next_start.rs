@@ -3,7 +3,7 @@
 //! - `reload.every_key_is_taken_or_named`: every key of the file takes effect when it is read again, or is named as one that
 //!   waits. The configuration is taken apart field by field, so a new field does not compile before it is one or the other.
 //! - `reload.named_until_the_start`: doors and limits are compared with those that larder started with. They are named again at
-//!   each reading until it starts anew.
+//!   each reading until it starts anew. Pools, stores and mounts that wait are no part of what runs ([`as_it_runs`]).
 
 use super::{Config, Listen, PageConfig, PoolConfig, WebdavConfig};
 
@@ -56,6 +56,20 @@ pub(crate) fn waiting(started: &Config, now: &Config, new: &Config) -> Vec<Strin
     names.extend(of_webdav(&started.webdav, webdav));
     names.extend(of_page(&started.page, page));
     names
+}
+
+/// `new` with the pools, stores and mounts of `now` in place of what waits for the next start.
+pub(crate) fn as_it_runs(now: &Config, mut new: Config) -> Config {
+    let scrub_of = |pool: &PoolConfig| {
+        let same = new.pools.iter().find(|one| one.name == pool.name);
+        same.map_or_else(|| pool.scrub.clone(), |same| same.scrub.clone())
+    };
+    new.pools = now.pools.iter().map(|pool| PoolConfig { scrub: scrub_of(pool), ..pool.clone() }).collect();
+    new.stores.clone_from(&now.stores);
+    let is_new = |dir: &std::path::Path| now.mounts.iter().all(|mount| mount.dir != dir);
+    new.mounts.retain(|mount| is_new(&mount.dir));
+    new.mounts.splice(..0, now.mounts.iter().cloned());
+    new
 }
 
 fn of_listen(started: &Listen, new: &Listen) -> Vec<String> {
@@ -125,6 +139,22 @@ mod tests {
         // Taken at once.
         check("[[user]]\nname = \"ann\"\nuid = 1\n[discovery]\nenabled = false", &[]);
         check("[power]\nprice = 0.3", &[]);
+    }
+
+    #[test]
+    fn what_waits_is_named_at_each_reading() {
+        let now = config(BEFORE);
+        let more = "[[mount]]\ndir = \"/mnt/u\"\nvolume = \"t/u\"\n";
+        let text = BEFORE.replace("[\"a\"]", "[\"b\"]").replace("\"t/v\"", "\"t/w\"");
+        let new = config(&format!("{text}{more}"));
+        let named = ["pools and their disks", "mounts with other options"];
+        assert_eq!(waiting(&now, &now, &new), named);
+        let runs = as_it_runs(&now, new.clone());
+        assert_eq!(waiting(&now, &runs, &new), named);
+        assert!(waiting(&now, &runs, &config(&format!("{BEFORE}{more}"))).is_empty(), "it is put back");
+        assert_eq!(runs.mounts.iter().map(|mount| mount.volume.to_string()).collect::<Vec<_>>(), ["t/v", "t/u"]);
+        let gone = as_it_runs(&now, config("[[pool]]\nname = \"t\"\ndisks = [\"a\"]\n"));
+        assert_eq!(gone.mounts.len(), 1);
     }
 
     #[test]

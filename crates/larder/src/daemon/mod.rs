@@ -333,9 +333,10 @@ impl Daemon {
 
     /// Serves the shares of those volumes that can be opened.
     async fn apply_shares(&self, state: &mut State) {
-        state.shares =
-            shares::apply(&state.config, &state.secrets, &state.tokens, &self.storage, &self.servers, &self.watch)
-                .await;
+        let now =
+            shares::apply(&state.config, &state.secrets, &state.tokens, &self.storage, &self.servers, &self.watch);
+        let now = now.await;
+        let before = std::mem::replace(&mut state.shares, now);
         for pool in self.storage.all() {
             pool.look_for_gone().await;
         }
@@ -353,7 +354,9 @@ impl Daemon {
                 tracing::info!("share '{}' waits until its volume is back in a moment", share.name);
             } else if share.rests {
                 tracing::info!("share '{}' rests: another machine serves its volume", share.name);
-            } else if let Some(fault) = &share.fault {
+            } else if let Some(fault) = &share.fault
+                && !before.iter().any(|was| was.name == share.name && was.fault == share.fault)
+            {
                 tracing::error!("share '{}' is not served: {fault}", share.name);
             }
         }
@@ -687,8 +690,15 @@ impl Daemon {
         let mut state = self.state.lock().await;
         let pool = self.storage.pool(Some(name)).map_err(as_failure)?;
         self.storage.check_no_journal(name).map_err(as_failure)?;
+        let disks = pool.disks();
         self.take_out(&mut state, name, request, format!("larder pool export {name} --force")).await?;
-        pool.export().await.map_err(as_failure)
+        pool.export().await.map_err(|failure| {
+            let why = as_failure(failure);
+            let words = disks.iter().map(|disk| larder_base::shell::word(disk).to_string()).collect::<Vec<_>>();
+            let message =
+                format!("'{name}' is not served here any more, but is not marked as exported: {}", why.message);
+            Failure { message, ..why }.action(format!("to serve it again: larder pool import {}", words.join(" ")))
+        })
     }
 
     /// Nobody uses the pool afterwards, and the file does not name it.

@@ -6,14 +6,16 @@
 //! - `reopening.pool_too`: where no copy of the pool's journal could be written, nobody knows what the disks kept of it. Then the
 //!   whole pool is closed and opened again, in this process; until then what can be read is served.
 //! - `reopening.tried_on`: a pool that cannot be opened again is tried on, or its service starts larder anew, where there is one.
+//! - `reopening.shares_too`: a share whose volume could not be opened while disks were away is served once they take writes.
 //! - `reopening.disks_first`: while too few disks take writes nothing is done. An attempt that fails is made again after twice
-//!   the time, up to five minutes. A person who clears the pool makes one at once.
+//!   the time, up to five minutes. A person who clears the pool makes one at once. Disks that lack are looked for every ten
+//!   seconds: nobody writes who would find out that they are back.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use larder_api::{Failure, FailureKind};
+use larder_api::{Failure, FailureKind, ShareStatus};
 use larder_keep::{Remedy, Store};
 use larder_pool::{OpenOptions, Pool};
 use tokio::time::Instant;
@@ -24,6 +26,10 @@ use crate::notify;
 
 /// How often the volumes are looked at. No disk is touched for that.
 const LOOK: Duration = Duration::from_secs(2);
+/// How many looks later disks that lack are looked for.
+const LOOKS_PER_SEARCH: u64 = 5;
+/// The shares, among the names of pools.
+const SHARES: &str = "";
 const PAUSE_MAX: Duration = Duration::from_secs(300);
 
 /// When the volumes of a pool are looked at again after an attempt, and how long the pause is.
@@ -35,16 +41,25 @@ struct Again {
 /// Runs until the daemon stops, or has to (`reopening.tried_on`).
 pub(crate) async fn run(daemon: Arc<Daemon>) -> Failure {
     let mut again: BTreeMap<String, Again> = BTreeMap::new();
+    let mut looks = 0u64;
     loop {
         tokio::time::sleep(LOOK).await;
+        looks += 1;
+        if looks.is_multiple_of(LOOKS_PER_SEARCH) {
+            for pool in daemon.storage.all().into_iter().filter(|pool| pool.lacks_disks()) {
+                pool.look().await;
+            }
+        }
         let served = daemon.storage.all().into_iter().map(|pool| (pool.name.clone(), Some(pool)));
         let given_up = daemon.state.lock().await.given_up.clone().into_iter().map(|name| (name, None));
-        for (name, pool) in served.chain(given_up).collect::<Vec<_>>() {
+        let shares = std::iter::once((SHARES.to_owned(), None));
+        for (name, pool) in served.chain(given_up).chain(shares).collect::<Vec<_>>() {
             if again.get(&name).is_some_and(|again| Instant::now() < again.at) {
                 continue;
             }
             let tried = match &pool {
                 Some(pool) => daemon.remedied(pool).await,
+                None if name == SHARES => Ok(daemon.serve_again().await),
                 None => daemon.take_up(&name).await.map(|()| true),
             };
             match tried {
@@ -74,14 +89,38 @@ impl Daemon {
             self.take_up(name).await?;
         }
         let pool = self.storage.pool(Some(name)).map_err(as_failure)?;
-        if !self.remedied(&pool).await? && pool.has_stopped() {
+        let is_stopped = !self.remedied(&pool).await? && pool.has_stopped();
+        let pool = self.storage.pool(Some(name)).map_err(as_failure)?;
+        if !is_stopped {
+            pool.clear().await.map_err(as_failure)?;
+        }
+        if is_stopped || pool.lacks_disks() {
             let message =
-                format!("nothing was cleared: too few disks of '{name}' take writes for anything to be stored");
+                format!("nothing was mended: too few disks of '{name}' take writes for anything to be stored");
             return Err(Failure::new(FailureKind::Unavailable, message).action(format!(
                 "connect its disks again (larder pool status {name} says which are away), then run: larder pool clear {name}"
             )));
         }
-        self.storage.pool(Some(name)).map_err(as_failure)?.clear().await.map_err(as_failure)
+        self.serve_again().await;
+        Ok(())
+    }
+
+    /// `reopening.shares_too`. `false`: nothing was to be done.
+    async fn serve_again(&self) -> bool {
+        let mut state = self.state.lock().await;
+        let takes_writes = |volume: &str| {
+            let pool = volume.split_once('/').and_then(|(pool, _)| self.storage.pool(Some(pool)).ok());
+            pool.is_some_and(|pool| pool.has_disks() && !pool.lacks_disks() && !pool.has_stopped())
+        };
+        let waits = |share: &ShareStatus| {
+            let is_down = share.fault.is_some() && !share.locked && !share.rests;
+            is_down && !self.storage.is_closed_for_now(&share.volume) && takes_writes(&share.volume)
+        };
+        let is_due = state.shares.iter().any(waits);
+        if is_due {
+            self.apply_shares(&mut state).await;
+        }
+        is_due
     }
 
     /// Opens anew what had stopped. `false`: nothing was to be done, or can be.

@@ -7,7 +7,7 @@ use larder_volume::Volume;
 use super::known::{no_such_group, no_such_user};
 use super::translate::as_failure;
 use super::{Daemon, State, shares, translate};
-use crate::config::at_next_start::waiting;
+use crate::config::at_next_start::{as_it_runs, waiting};
 use crate::config::edit::Editor;
 use crate::config::group::GROUP_SIGN;
 use crate::config::share::{TimeMachine, check_time_machine, parse_audit, parse_guard};
@@ -372,6 +372,7 @@ impl Daemon {
         if !at_next_start.is_empty() {
             tracing::warn!("{} of the file take effect at the next start", at_next_start.join(", "));
         }
+        let config = as_it_runs(&state.config, config);
         let before = std::mem::replace(&mut state.config, config).mounts;
         self.apply(&mut state).await;
         let mut notes = state.config.notes();

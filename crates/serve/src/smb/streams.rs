@@ -56,10 +56,8 @@ impl Tree {
             (Err(FsError::NotFound), _) if !makes => Err(SmbError::NotFound),
             (Err(FsError::NotFound), Some(dir)) if may_write => {
                 let name = stream.as_bytes();
-                match files.create(&self.who().as_root(), dir, name, CreateMode::Guarded, SetAttr::default()).await {
-                    Ok((attr, ..)) => {
-                        self.opened_stream(way, base, (dir, &attr), stream, rights, OpenAction::Created).await
-                    }
+                match files.create_named(&self.who().as_root(), &base.0, (dir, name), CreateMode::Guarded).await {
+                    Ok(attr) => self.opened_stream(way, base, (dir, &attr), stream, rights, OpenAction::Created).await,
                     Err(FsError::Exists) if opts.intent != OpenIntent::Create => Ok(Attempt::Raced),
                     Err(error) => Err(status(error)),
                 }

@@ -80,8 +80,11 @@ impl Inner {
     fn missing_room(&self, ask: RoomRequest) -> Option<FsError> {
         let (total, available) = self.room(ask.bytes());
         let promised = self.promised(ask, total);
-        (available < promised).then(|| {
-            FsError::NoSpace(format!("{available} bytes are available in the store, {promised} are promised already"))
+        (available < promised).then(|| match self.parts.space.is_away() {
+            true => FsError::Io("too few disks of the store take writes".into()),
+            false => FsError::NoSpace(format!(
+                "{available} bytes are available in the store, {promised} are promised already"
+            )),
         })
     }
 

@@ -223,6 +223,38 @@ async fn named_attributes_count() {
     }
 }
 
+/// `named.of_its_user`: made by root for ann, given to bob.
+#[tokio::test(flavor = "multi_thread")]
+async fn named_attributes_are_of_the_user_of_their_file() {
+    const BOB: u32 = 1001;
+    let [_, quota, _] = each_quota();
+    let (_place, registry, volume, home) = open_with(&quota).await;
+    let (free, ids) = (charged(&volume).await, |attr: Attr| (attr.uid, attr.gid));
+    let file = make(&volume, home, b"file").await.unwrap();
+    let dir = volume.named_dir(file, true).await.unwrap().unwrap();
+    let own = SetAttr { uid: Some(ANN), gid: Some(100), ..nothing() };
+    let make = async |name: &[u8]| volume.create(&root(), dir, name, CreateMode::Guarded, own.clone()).await;
+    let streams = [make(b"one").await.unwrap().0.id.ino, make(b"two").await.unwrap().0.id.ino];
+    let fill = fill(async |n| make(format!("more{n}").as_bytes()).await.map(drop)).await;
+    assert!(fill > 10, "{fill}");
+    volume.setattr(&root(), file, SetAttr { uid: Some(BOB), gid: Some(7), ..nothing() }).await.unwrap();
+    for ino in [file, dir, streams[0], streams[1]] {
+        assert_eq!(ids(volume.getattr(ino).await.unwrap()), (BOB, 7));
+    }
+    given_back(&volume, free).await;
+    // As older programs made them, and as a crash leaves them.
+    for ino in [dir, streams[0]] {
+        volume.setattr(&root(), ino, SetAttr { uid: Some(0), gid: Some(0), ..nothing() }).await.unwrap();
+    }
+    assert_eq!(volume.named_dir(file, false).await.unwrap(), Some(dir));
+    assert_eq!(ids(volume.getattr(streams[0]).await.unwrap()), (0, 0));
+    assert_eq!(volume.named_dir(file, true).await.unwrap(), Some(dir));
+    for ino in [dir, streams[0]] {
+        assert_eq!(ids(volume.getattr(ino).await.unwrap()), (BOB, 7));
+    }
+    check_clean(&registry).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_is_given_with_its_charge() {
     let [_, quota, _] = each_quota();

@@ -245,6 +245,10 @@ fn errors(pool: &str, disk: &DiskStatus, subject: String) -> Option<Condition> {
 }
 
 fn of_room(daemon: &Daemon, status: &PoolStatus, seen: &mut Seen) {
+    if status.state == "FAULTED" {
+        // What its disks have room for is not known.
+        return;
+    }
     let (pool, total) = (&status.name, status.total_bytes);
     let used = total.saturating_sub(status.available_bytes);
     let history = format!("pool {}", status.id);
