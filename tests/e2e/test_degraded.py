@@ -312,6 +312,8 @@ def test_all_disks_fail_while_files_are_written_and_come_back(loop_disks, folder
             assert cleared.returncode == 1 and "nothing was mended" in cleared.stderr, cleared
             events = lambda: [alert["event"] for alert in json.loads(daemon.run("alerts", "--json").stdout)["open"]]
             wait_for(lambda: "volume-stopped" in events(), 150)
+            # Whatever is read anew now finds no volume.
+            daemon.run("reload", check=True)
             for disk in disks:
                 disk.plug_in()
             if by == "itself":
@@ -333,6 +335,37 @@ def test_all_disks_fail_while_files_are_written_and_come_back(loop_disks, folder
             for name, data in acknowledged.items():
                 assert nfs.read_all(nfs.lookup(home, name).handle) == data, name
             nfs.write_all(nfs.create(home, "after").handle, b"after")
+        assert daemon.stop() == 0
+    finally:
+        daemon.end()
+
+
+def test_disks_are_back_for_those_who_only_make_names(loop_disks, folder):
+    """Nothing is written while they are away, so nothing fails that would find them again; and no disk is full."""
+    disks = loop_disks(400, 400, 400)
+    daemon = Larder([disk.folder for disk in disks], folder / "data", layout="raidz1").start()
+    try:
+        with client(daemon, timeout_s=60) as nfs:
+            nfs.write_all(nfs.create(nfs.root, "before").handle, payload(100_000, 1), FILE_SYNC)
+            for disk in disks:
+                disk.unplug()
+            # It is looked which are there.
+            daemon.run("pool", "status")
+            with pytest.raises(NfsError) as refused:
+                nfs.create(nfs.root, "meanwhile")
+            assert refused.value.status == 5, "no disk is full"
+            assert daemon.run("volume", "list").returncode == 0
+            for disk in disks:
+                disk.plug_in()
+
+            def made():
+                try:
+                    return bool(nfs.create(nfs.root, "after"))
+                except (NfsError, RpcError):
+                    return False
+
+            wait_for(made, 60)
+            assert nfs.read_all(nfs.lookup(nfs.root, "before").handle) == payload(100_000, 1)
         assert daemon.stop() == 0
     finally:
         daemon.end()

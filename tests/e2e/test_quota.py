@@ -99,6 +99,16 @@ def test_a_quota_binds_through_every_door_and_is_what_df_says(house, tmp_path):
         nfs.setattr(given, uid=ann)
     assert used(house, "user", "ann")["used_bytes"] == 2 * MIB + 2 * EMPTY
     assert used(house, "user", "bob")["inodes"] == 1
+    # Streams are those of the user of their file, and go with it.
+    (tmp_path / "base").touch()
+    put = lambda name: smb(house, f"put {name}", user="ann", password=PASSWORD, cwd=tmp_path, check=False)
+    assert "NT_STATUS" not in put("base ann/base") + put("big ann/base:one")
+    assert used(house, "user", "ann")["used_bytes"] > 4 * MIB
+    assert "NT_STATUS_DISK_FULL" in put("big ann/base:two")
+    with mounted(house) as nfs:
+        nfs.setattr(nfs.lookup(nfs.lookup(nfs.root, "ann").handle, "base").handle, uid=uid(house, "bob"))
+    assert used(house, "user", "ann")["used_bytes"] == 2 * MIB + 2 * EMPTY
+    assert used(house, "user", "bob")["used_bytes"] > 2 * MIB
 
 
 def smb_room(daemon, user):
