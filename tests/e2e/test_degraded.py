@@ -346,7 +346,7 @@ def test_disks_are_back_for_those_who_only_make_names(loop_disks, folder):
     daemon = Larder([disk.folder for disk in disks], folder / "data", layout="raidz1").start()
     try:
         with client(daemon, timeout_s=60) as nfs:
-            nfs.write_all(nfs.create(nfs.root, "before").handle, payload(100_000, 1), FILE_SYNC)
+            nfs.write_all(nfs.create(nfs.root, "before").handle, payload(100_000, 1))
             for disk in disks:
                 disk.unplug()
             # It is looked which are there.
