@@ -5,7 +5,7 @@
 //! - `reload.named_until_the_start`: doors and limits are compared with those that larder started with. They are named again at
 //!   each reading until it starts anew. Pools, stores and mounts that wait are no part of what runs ([`as_it_runs`]).
 
-use super::{Config, Listen, PageConfig, PoolConfig, WebdavConfig};
+use super::{Config, Listen, MountConfig, PageConfig, PoolConfig, WebdavConfig};
 
 /// The keys of `new` that take effect at the next start. `started` is the configuration that larder started with, `now` the one
 /// that was read last: pools and stores come and go by commands, which write the file.
@@ -66,9 +66,9 @@ pub(crate) fn as_it_runs(now: &Config, mut new: Config) -> Config {
     };
     new.pools = now.pools.iter().map(|pool| PoolConfig { scrub: scrub_of(pool), ..pool.clone() }).collect();
     new.stores.clone_from(&now.stores);
-    let is_new = |dir: &std::path::Path| now.mounts.iter().all(|mount| mount.dir != dir);
-    new.mounts.retain(|mount| is_new(&mount.dir));
-    new.mounts.splice(..0, now.mounts.iter().cloned());
+    let is_new = |mount: &MountConfig| now.mounts.iter().all(|one| one.dir != mount.dir);
+    let fresh = new.mounts.into_iter().filter(is_new);
+    new.mounts = now.mounts.iter().cloned().chain(fresh).collect();
     new
 }
 
