@@ -168,6 +168,10 @@ impl Daemon {
         let progress = self.replication.begin_in_turn(&way).await;
         // A run that is given up in the middle ends, too.
         let end = EndOf { runs: &self.replication, way: &way, outcome: None, rests: false };
+        if named.is_some() && !self.is_replicated(volume, to).await {
+            // It was taken out of the file while the run waited for its turn.
+            return end.resting(Err(Failure::not_found(format!("'{volume}' is not replicated to {to} any more"))));
+        }
         let outcome = self.go(volume, to, limit, named, progress).await;
         let name = volume.to_string();
         if outcome.is_err() && (self.storage.is_closed_for_now(&name) || self.storage.is_elsewhere(&name).await) {
@@ -180,10 +184,14 @@ impl Daemon {
         end.with(outcome)
     }
 
+    async fn is_replicated(&self, volume: &VolumeName, to: &Place) -> bool {
+        let is_it = |one: &ReplicateConfig| (&one.volume, &one.to) == (volume, to);
+        self.state.lock().await.config.replicates.iter().any(is_it)
+    }
+
     /// A way that was taken out of the file while a run was on it keeps no hold.
     async fn release_if_removed(&self, volume: &VolumeName, to: &Place) {
-        let is_it = |one: &ReplicateConfig| (&one.volume, &one.to) == (volume, to);
-        if self.state.lock().await.config.replicates.iter().any(is_it) {
+        if self.is_replicated(volume, to).await {
             return;
         }
         let Ok(pool) = self.storage.pool(Some(&volume.pool)) else { return };
