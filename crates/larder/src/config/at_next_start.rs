@@ -62,7 +62,7 @@ pub(crate) fn waiting(started: &Config, now: &Config, new: &Config) -> Vec<Strin
 pub(crate) fn as_it_runs(now: &Config, mut new: Config) -> Config {
     let scrub_of = |pool: &PoolConfig| {
         let same = new.pools.iter().find(|one| one.name == pool.name);
-        same.map_or_else(|| pool.scrub.clone(), |same| same.scrub.clone())
+        same.map_or(pool.scrub, |same| same.scrub)
     };
     new.pools = now.pools.iter().map(|pool| PoolConfig { scrub: scrub_of(pool), ..pool.clone() }).collect();
     new.stores.clone_from(&now.stores);
