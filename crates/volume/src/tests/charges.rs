@@ -233,7 +233,7 @@ async fn named_attributes_are_of_the_user_of_their_file() {
     let file = make(&volume, home, b"file").await.unwrap();
     let dir = volume.named_dir(file, true).await.unwrap().unwrap();
     let own = SetAttr { uid: Some(ANN), gid: Some(100), ..nothing() };
-    let make = async |name: &[u8]| volume.create(&root(), dir, name, CreateMode::Guarded, own.clone()).await;
+    let make = async |name: &[u8]| volume.create(&root(), dir, name, CreateMode::Guarded, own).await;
     let streams = [make(b"one").await.unwrap().0.id.ino, make(b"two").await.unwrap().0.id.ino];
     let fill = fill(async |n| make(format!("more{n}").as_bytes()).await.map(drop)).await;
     assert!(fill > 10, "{fill}");
