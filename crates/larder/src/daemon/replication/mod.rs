@@ -50,6 +50,9 @@ use courier::{Courier, Progress};
 pub(crate) use receiver::Receiver;
 use runs::{Runs, Way};
 
+/// How long the removal of a way waits for a run that is on it.
+const REMOVAL_WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(5);
+
 /// The side that a place means. Another machine must be known by its fingerprint.
 pub(crate) fn receiver(
     storage: &Storage,
@@ -458,6 +461,8 @@ impl Daemon {
         })
         .await?;
         drop(state);
+        let ways: Vec<Way> = gone.iter().map(|to| (volume.clone(), to.clone())).collect();
+        self.replication.settled(&ways, REMOVAL_WAIT_MAX).await;
         // A volume that is locked keeps its holds: they are released by hand.
         if let Ok(open) = pool.volume(&volume.volume).await {
             for to in &gone {

@@ -143,6 +143,24 @@ impl Runs {
         self.runs.lock().iter().filter(|(_, run)| run.running).map(|(way, _)| way.clone()).collect()
     }
 
+    /// Waits until no run is under way on these, for `patience` at most.
+    pub(super) async fn settled(&self, ways: &[Way], patience: Duration) {
+        let settled = async {
+            loop {
+                let ended = self.ended.notified();
+                tokio::pin!(ended);
+                // A run that ends from now on is not missed.
+                ended.as_mut().enable();
+                if self.running().iter().all(|way| !ways.contains(way)) {
+                    return;
+                }
+                ended.await;
+            }
+        };
+        // One that sends much goes on: what it sends was there before.
+        let _ = tokio::time::timeout(patience, settled).await;
+    }
+
     pub(super) fn status(&self, way: &Way, named: Option<&ReplicateConfig>) -> ReplicationStatus {
         let run = self.runs.lock().get(way).cloned().unwrap_or_default();
         let progress = run.progress.lock().clone();
