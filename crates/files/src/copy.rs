@@ -332,6 +332,7 @@ impl Copying {
         }
         let (root, from, to) = (self.writer.as_root(), self.from.untouched(), self.target());
         let Some(streams) = from.named_dir(source.id.ino, false).await? else { return Ok(()) };
+        let owner = to.getattr(made).await?;
         let mut cookie = 0;
         loop {
             let listing = from.tree.readdir(&root, streams, cookie, STREAMS_PAGE, true).await?;
@@ -342,7 +343,6 @@ impl Copying {
                     return Err(FsError::NotSupported);
                 }
                 let dir = to.named_dir(made, true).await?.ok_or(FsError::NotSupported)?;
-                let owner = to.getattr(made).await?;
                 let new = to.create_named(&root, &owner, (dir, &stream.name), CreateMode::Unchecked).await?;
                 self.data(stream.ino, new.id.ino, attr.size, &|| false).await?;
             }

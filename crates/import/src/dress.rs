@@ -158,14 +158,12 @@ fn has_stream(import: &Import, dir: Ino, name: &[u8], data: &[u8]) -> Result<(Op
 pub(crate) fn set_streams(import: &Import, ino: Ino, wanted: &[NameAndValue]) -> Result<(), FsError> {
     let (files, cred) = (&import.files, &import.cred);
     let Some(dir) = streams_of(import, ino, wanted, true)? else { return Ok(()) };
+    let owner = import.on(files.getattr(ino))?;
     for (name, data) in wanted {
         let stream = match has_stream(import, dir, name, data)? {
             (_, true) => continue,
             (Some(stream), false) => stream,
-            (None, false) => {
-                let owner = import.on(files.getattr(ino))?;
-                import.on(files.create_named(cred, &owner, (dir, name), CreateMode::Guarded))?.id.ino
-            }
+            (None, false) => import.on(files.create_named(cred, &owner, (dir, name), CreateMode::Guarded))?.id.ino,
         };
         import.on(files.setattr(cred, stream, SetAttr { size: Some(data.len() as u64), ..SetAttr::default() }))?;
         let mut offset = 0;

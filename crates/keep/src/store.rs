@@ -403,7 +403,6 @@ impl Store {
     /// What makes the volumes of a pool store again that had stopped while its disks were away. Nothing does as long as the
     /// disks take no writes.
     pub async fn remedy(&self) -> Option<Remedy> {
-        let failed = self.registry.failed();
         let pool = self.disk_pool().filter(|_| self.has_stopped())?;
         if !pool.takes_writes() {
             // Nobody writes any more, who would find out that they are back.
@@ -418,7 +417,7 @@ impl Store {
         let proven = log.append(PROBE_STREAM, since_1970.as_secs(), Vec::new()).await;
         // What stays of it is one empty entry.
         let _ = log.remove(PROBE_STREAM).await;
-        Some(if proven.is_ok() { Remedy::OpenAnew(failed) } else { Remedy::PoolAnew })
+        Some(if proven.is_ok() { Remedy::OpenAnew(self.registry.failed()) } else { Remedy::PoolAnew })
     }
 
     /// Opens a volume anew that had stopped storing, as after a crash. Its doors are closed.
@@ -438,11 +437,13 @@ impl Store {
         if let Some(list) = self.listed_before(state) {
             return Ok(list);
         }
-        let infos = match (self.registry.list().await, self.lacks_disks()) {
-            (Ok(infos), _) => infos,
-            // What was there before they went away: others are shown beside it.
-            (Err(_), true) if self.listed.lock().is_some() => return Ok(self.listed_last()),
-            (Err(e), _) => return Err(translate::volume_error(format_args!("the volumes of '{}'", self.name), &e)),
+        let infos = match self.registry.list().await {
+            Ok(infos) => infos,
+            // What was there before its disks went away: volumes of other pools are shown beside it.
+            Err(e) => {
+                let failed = || translate::volume_error(format_args!("the volumes of '{}'", self.name), &e);
+                return self.listed_last().filter(|_| self.lacks_disks()).ok_or_else(failed);
+            }
         };
         let mut volumes = Vec::with_capacity(infos.len());
         for info in infos {
@@ -461,14 +462,12 @@ impl Store {
         Some((written, self.registry.totals()))
     }
 
-    /// `volumes.listed_from_memory`
-    fn listed_last(&self) -> Vec<VolumeStatus> {
-        self.listed
-            .lock()
-            .as_ref()
-            .map_or_else(Vec::new, |last| last.volumes.iter().map(|(_, one)| one.clone()).collect())
+    fn listed_last(&self) -> Option<Vec<VolumeStatus>> {
+        let listed = self.listed.lock();
+        listed.as_ref().map(|last| last.volumes.iter().map(|(_, status)| status.clone()).collect())
     }
 
+    /// `volumes.listed_from_memory`
     fn listed_before(&self, state: Option<ListedState>) -> Option<Vec<VolumeStatus>> {
         let listed = self.listed.lock();
         let before = listed.as_ref().filter(|before| Some(before.state) == state)?;

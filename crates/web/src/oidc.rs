@@ -247,8 +247,8 @@ impl Issuer {
             return Err(Trouble::Away(format!("it calls itself {}, and the configuration {issuer}", document.issuer)));
         }
         let endpoints = [&document.authorization_endpoint, &document.token_endpoint, &document.jwks_uri];
-        let all = endpoints.into_iter().chain(&document.userinfo_endpoint).cloned();
-        if let Some(bad) = { all }.find(|url| !is_issuer_address(url)) {
+        let bad = endpoints.into_iter().chain(&document.userinfo_endpoint).find(|url| !is_issuer_address(url)).cloned();
+        if let Some(bad) = bad {
             return Err(Trouble::Away(format!("its address {bad} is not https://")));
         }
         self.0.known.lock().document = Some((document.clone(), now));

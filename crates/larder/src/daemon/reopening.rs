@@ -6,12 +6,13 @@
 //! - `reopening.pool_too`: where no copy of the pool's journal could be written, nobody knows what the disks kept of it. Then the
 //!   whole pool is closed and opened again, in this process; until then what can be read is served.
 //! - `reopening.tried_on`: a pool that cannot be opened again is tried on, or its service starts larder anew, where there is one.
-//! - `reopening.shares_too`: a share whose volume could not be opened while disks were away is served once they take writes.
+//! - `reopening.shares_too`: a share whose volume could not be opened while disks were away is served once they take writes. That is
+//!   tried for some minutes after they are back: a share that is down for another reason wakes no disk.
 //! - `reopening.disks_first`: while too few disks take writes nothing is done. An attempt that fails is made again after twice
 //!   the time, up to five minutes. A person who clears the pool makes one at once. Disks that lack are looked for every ten
 //!   seconds: nobody writes who would find out that they are back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,10 +42,13 @@ struct Again {
 /// Runs until the daemon stops, or has to (`reopening.tried_on`).
 pub(crate) async fn run(daemon: Arc<Daemon>) -> Failure {
     let mut again: BTreeMap<String, Again> = BTreeMap::new();
+    // Pools whose disks were away.
+    let mut away: BTreeSet<String> = BTreeSet::new();
     let mut looks = 0u64;
     loop {
         tokio::time::sleep(LOOK).await;
         looks += 1;
+        away.extend(daemon.storage.all().iter().filter(|pool| is_away(pool)).map(|pool| pool.name.clone()));
         if looks.is_multiple_of(LOOKS_PER_SEARCH) {
             for pool in daemon.storage.all().into_iter().filter(|pool| pool.lacks_disks()) {
                 pool.look().await;
@@ -59,12 +63,15 @@ pub(crate) async fn run(daemon: Arc<Daemon>) -> Failure {
             }
             let tried = match &pool {
                 Some(pool) => daemon.remedied(pool).await,
-                None if name == SHARES => Ok(daemon.serve_again().await),
+                None if name == SHARES => Ok(daemon.serve_again(&away).await),
                 None => daemon.take_up(&name).await.map(|()| true),
             };
             match tried {
                 Ok(false) => {
                     again.remove(&name);
+                    if name == SHARES {
+                        away.retain(|name| daemon.storage.pool(Some(name)).is_ok_and(|pool| is_away(&pool)));
+                    }
                     continue;
                 }
                 Ok(true) => {}
@@ -77,9 +84,16 @@ pub(crate) async fn run(daemon: Arc<Daemon>) -> Failure {
                 Err(failure) => tracing::warn!("'{name}' stores nothing, and is not opened anew: {}", failure.message),
             }
             let pause = again.get(&name).map_or(LOOK, |again| again.pause * 2).min(PAUSE_MAX);
+            if name == SHARES && pause == PAUSE_MAX {
+                away.clear();
+            }
             again.insert(name, Again { at: Instant::now() + pause, pause });
         }
     }
+}
+
+fn is_away(pool: &Store) -> bool {
+    pool.lacks_disks() || pool.has_stopped()
 }
 
 impl Daemon {
@@ -101,20 +115,23 @@ impl Daemon {
                 "connect its disks again (larder pool status {name} says which are away), then run: larder pool clear {name}"
             )));
         }
-        self.serve_again().await;
+        self.serve_again(&BTreeSet::from([name.to_owned()])).await;
         Ok(())
     }
 
-    /// `reopening.shares_too`. `false`: nothing was to be done.
-    async fn serve_again(&self) -> bool {
+    /// `reopening.shares_too`, of these pools. `false`: nothing was to be done.
+    async fn serve_again(&self, pools: &BTreeSet<String>) -> bool {
+        if pools.is_empty() {
+            return false;
+        }
         let mut state = self.state.lock().await;
-        let takes_writes = |volume: &str| {
-            let pool = volume.split_once('/').and_then(|(pool, _)| self.storage.pool(Some(pool)).ok());
-            pool.is_some_and(|pool| pool.has_disks() && !pool.lacks_disks() && !pool.has_stopped())
+        let is_back = |volume: &str| {
+            let pool = volume.split_once('/').map(|(pool, _)| pool).filter(|pool| pools.contains(*pool));
+            pool.and_then(|pool| self.storage.pool(Some(pool)).ok()).is_some_and(|pool| !is_away(&pool))
         };
         let waits = |share: &ShareStatus| {
             let is_down = share.fault.is_some() && !share.locked && !share.rests;
-            is_down && !self.storage.is_closed_for_now(&share.volume) && takes_writes(&share.volume)
+            is_down && !self.storage.is_closed_for_now(&share.volume) && is_back(&share.volume)
         };
         let is_due = state.shares.iter().any(waits);
         if is_due {
