@@ -16,6 +16,8 @@
 //!   keep nobody out. At most [`STRANGERS_MAX`] evicted ones are still ending. Where everybody has logged
 //!   in, the party that holds most makes room at the newcomer's login ([`crate::parties`]), and over SFTP
 //!   a connection that is idle ([`crate::residents`]).
+//! - `strangers.never_before_rights`: a login at a full door is not refused for the sake of strangers. Those
+//!   whose end is under way do not count as open, and one more ends where none is.
 //! - `strangers.by_network`: an IPv6 client has a whole /64, so that counts as one address.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -33,6 +35,7 @@ use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
 use crate::handshake::{self, Pace, Paced};
+use crate::parties::{Parties, Party, PartyPlace, Visitor};
 use crate::turns::Turns;
 
 /// Connections of one network at one door that have shown nothing yet.
@@ -401,6 +404,30 @@ impl Stranger {
         self.meter.moves_to(address);
     }
 
+    /// The client has a right: a place among its party's, at a door with `open` connections including this one. `idle` may
+    /// end an idle one where nobody has to. `None`: the party has too many ([`Parties::enter`]).
+    pub fn enters(
+        &self,
+        parties: &Arc<Parties>,
+        party: Party,
+        visitor: Option<Visitor>,
+        open: usize,
+        idle: impl FnOnce() -> bool,
+    ) -> Option<PartyPlace> {
+        let staying = open.saturating_sub(self.all.waiting.lock().leaving);
+        parties.enter(party, visitor, staying, self.evicted(), || self.make_room() || idle())
+    }
+
+    /// Evicts the oldest other stranger of the door (`strangers.never_before_rights`). `false`: there is none.
+    fn make_room(&self) -> bool {
+        let mut all = self.all.waiting.lock();
+        let oldest = all.by_age.keys().copied().find(|id| *id != self.id);
+        let Some(evicted) = oldest.and_then(|oldest| all.remove(oldest)) else { return false };
+        evicted.cancel();
+        all.leaving += 1;
+        true
+    }
+
     /// The client has a right. What its partial requests hold is still metered.
     pub fn becomes_known(mut self) -> Borrower {
         self.keeps_meter = true;
@@ -485,6 +512,30 @@ mod tests {
         assert!(oldest.evicted().is_cancelled() && evicted() == 1, "a full server ends the oldest of all");
         drop((oldest, newcomer, other, held));
         assert!(is_empty(&strangers));
+    }
+
+    #[test]
+    fn a_login_at_a_full_door_ends_strangers_alone() {
+        use crate::parties::{Parties, Party};
+
+        let (strangers, parties) = (Arc::new(Strangers::default()), Arc::new(Parties::new(2)));
+        let held: Vec<_> = (0..2).map(|_| strangers.admit_newest(ip(A), false).unwrap()).collect();
+        // Their connections are open until their tasks have seen the end.
+        let logs_in = |open| {
+            let newcomer = strangers.admit_newest(ip(B), parties.is_full(open, None)).unwrap();
+            let place = newcomer.enters(&parties, Party::of(Some("ann"), ip(B)), None, open + 1, || false);
+            place.map(|place| (place, newcomer.becomes_known()))
+        };
+        let first = logs_in(2);
+        assert!(first.is_some() && held[0].evicted().is_cancelled() && !held[1].evicted().is_cancelled());
+        let second = logs_in(3);
+        assert!(second.is_some() && held[1].evicted().is_cancelled());
+        drop(held);
+        let third = strangers.admit_newest(ip(B), false).unwrap();
+        let enters = || third.enters(&parties, Party::of(Some("ann"), ip(B)), None, 3, || false);
+        assert!(enters().is_none(), "everybody has logged in");
+        let late = strangers.admit_newest(ip(A), false).unwrap();
+        assert!(enters().is_some() && late.evicted().is_cancelled() && !third.evicted().is_cancelled());
     }
 
     #[test]

@@ -429,7 +429,7 @@ impl Connection {
         {
             let open = self.shared.stats.connections_open.load(Relaxed) as usize;
             let machine = Party::of(None, self.session.peer().ip());
-            let place = self.shared.parties.enter(machine, None, open, stranger.evicted(), || false);
+            let place = stranger.enters(&self.shared.parties, machine, None, open, || false);
             self.place = Some(place.ok_or(End::MakesRoom)?);
             self.receiver.trust();
             self.borrower = Some(stranger.becomes_known());

@@ -199,10 +199,10 @@ impl Conn {
     /// A place among those of its user.
     fn take_place(&self, name: &str) -> Result<PartyPlace, ConnError> {
         let (shared, address) = (&self.shared, self.address);
-        let end = self.stranger.as_ref().map(Stranger::evicted).ok_or(ConnError::UserChanged)?;
+        let stranger = self.stranger.as_ref().ok_or(ConnError::UserChanged)?;
         let open = shared.stats.connections_open.load(Relaxed);
-        let place =
-            shared.parties.enter(Party::of(Some(name), address), None, open, end, || shared.residents.make_room());
+        let party = Party::of(Some(name), address);
+        let place = stranger.enters(&shared.parties, party, None, open, || shared.residents.make_room());
         place.ok_or_else(|| {
             shared.stats.connections_refused.add(1);
             shared.door.refused(address, || {

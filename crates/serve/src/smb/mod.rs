@@ -346,7 +346,7 @@ impl StrangerLedger for Ledger {
             address,
             meter: stranger.meter(),
             evicted: stranger.evicted(),
-            standing: parking_lot::Mutex::new(Standing::Stranger { _place: stranger }),
+            standing: parking_lot::Mutex::new(Standing::Stranger { place: stranger }),
             parties: Arc::clone(&self.parties),
             memory: Arc::clone(&self.memory),
             open: Arc::clone(&self.open),
@@ -356,7 +356,7 @@ impl StrangerLedger for Ledger {
 
 /// The place of a connection among strangers, then among its party's.
 enum Standing {
-    Stranger { _place: Stranger },
+    Stranger { place: Stranger },
     Member { _place: PartyPlace, memory: Entered },
 }
 
@@ -378,14 +378,15 @@ impl StrangerAccount for Account {
     fn logs_on(&self, user: Option<&str>) -> bool {
         let party = Party::of(user, self.address);
         let open = self.open.load(Relaxed);
-        match self.parties.enter(party.clone(), None, open, self.evicted.clone(), || false) {
-            None => false,
-            Some(place) => {
-                let memory = self.memory.enter(party, self.evicted.clone());
-                *self.standing.lock() = Standing::Member { _place: place, memory };
-                true
-            }
-        }
+        let mut standing = self.standing.lock();
+        let entered = match &*standing {
+            Standing::Stranger { place } => place.enters(&self.parties, party.clone(), None, open, || false),
+            // One more user of the connection.
+            Standing::Member { .. } => return true,
+        };
+        let Some(place) = entered else { return false };
+        *standing = Standing::Member { _place: place, memory: self.memory.enter(party, self.evicted.clone()) };
+        true
     }
 
     fn room(&self, bytes: usize) -> std::pin::Pin<Box<dyn Future<Output = Room> + Send>> {

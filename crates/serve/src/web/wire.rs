@@ -84,7 +84,7 @@ impl Arrivals {
         if let Standing::Stranger(stranger) = &*standing {
             let (party, end) = (party(), stranger.evicted());
             let visitor = link.map(|link| Visitor { link, last: Arc::clone(&self.last) });
-            let entered = parties.enter(party.clone(), visitor, open, end.clone(), || false);
+            let entered = stranger.enters(parties, party.clone(), visitor, open, || false);
             let Some(place) = entered else { return false };
             *standing = Standing::Member { _place: place, memory: memory.enter(party, end) };
             self.is_known.store(true, Relaxed);
