@@ -1,2 +1,2 @@
 #![no_main]
-libfuzzer_sys::fuzz_target!(|data: &[u8]| larder_serve::fuzz::fuse_words(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| larder_fuse::fuzz::fuse_words(data));

@@ -1,2 +1,2 @@
 #![no_main]
-libfuzzer_sys::fuzz_target!(|data: &[u8]| larder_serve::fuzz::mount(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| larder_nfs::fuzz::mount(data));

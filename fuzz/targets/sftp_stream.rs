@@ -1,2 +1,2 @@
 #![no_main]
-libfuzzer_sys::fuzz_target!(|data: &[u8]| larder_serve::fuzz::sftp_stream(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| larder_sftp::fuzz::sftp_stream(data));

@@ -1,2 +1,2 @@
 #![no_main]
-libfuzzer_sys::fuzz_target!(|data: &[u8]| larder_serve::fuzz::smb_frame(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| larder_smb::fuzz::smb_frame(data));

@@ -30,7 +30,7 @@ from trees import payload
 from waiting import wait_for
 
 DOORS = ("sftp", "webdav", "webdavs")
-# As in crates/serve/src/door.rs and the servers' settings.
+# As in crates/doors/src/door.rs and the servers' settings.
 STRANGERS_MAX = 256
 CONNECTIONS_MAX = 4096
 LONG_BYTES = 64 << 20

@@ -19,7 +19,7 @@ from test_access import add_user
 from test_sftp import Client
 from test_smb import smb
 
-# As in crates/serve/src/login.rs.
+# As in crates/doors/src/login.rs.
 GUESSES_MAX = 10
 USERS = {"ann": "Pantry-Shelf-43", "bob": "Pantry-Shelf-44", "mallory": "Pantry-Shelf-45"}
 # Names that are tried over SMB, three by each address.

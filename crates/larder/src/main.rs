@@ -119,7 +119,7 @@ fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("larder").build()
 }
 
-/// To standard error; LARDER_LOG says what, as in `info,larder_serve=debug`. Commands only warn.
+/// To standard error; LARDER_LOG says what, as in `info,larder_nfs=debug`. Commands only warn.
 fn start_log(daemon: bool) {
     let usual = if daemon { "info,slatedb=warn,larder_smb=error" } else { "error" };
     let filter = EnvFilter::try_from_env("LARDER_LOG").unwrap_or_else(|_| EnvFilter::new(usual));

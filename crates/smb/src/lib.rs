@@ -29,11 +29,11 @@ mod builder;
 mod config;
 pub(crate) mod conn;
 mod dispatch;
+pub mod door;
 mod error;
 mod files;
-#[cfg(any(fuzzing, feature = "fuzzing"))]
-#[doc(hidden)]
-pub mod fuzzing;
+#[cfg(any(test, fuzzing))]
+mod fuzzing;
 mod handlers;
 pub(crate) mod info_class;
 mod moment;
@@ -57,6 +57,8 @@ pub use backend::{
     BackendCapabilities, DirEntry, DirPage, ExtendedAttribute, FileInfo, FileTimes, Handle, Located, OpenAction,
     OpenIntent, OpenName, OpenOptions, ShareBackend, StreamInfo, VolumeInfo, Watching,
 };
+#[cfg(any(test, fuzzing))]
+pub use door::fuzz;
 pub use builder::{BuildError, SmbServerBuilder};
 pub use bytes::Bytes;
 pub use config::{ConfigError, ConfigHandle};

@@ -2,7 +2,7 @@
 
 use larder_api::endpoints::{MountVolume, UnmountVolume};
 use larder_api::{Done, Failure, MountRequest, UnmountRequest};
-use larder_serve::fuse::clear_remains;
+use larder_fuse::clear_remains;
 
 use super::args::{Global, MountArgs, UmountArgs};
 use super::reach::{absolute, daemon};

@@ -21,8 +21,8 @@ use larder_api::{CONFIG_BYTES_MAX, Failure, SnapshotCounts, VolumeChange};
 use larder_base::units::ByteSize;
 use larder_people::AuthorizedKey;
 pub(crate) use larder_people::{NOBODY, Network, Squash, Writers};
-use larder_serve::login::CaKey;
-pub(crate) use larder_serve::strangers::BUDGET_BYTES;
+use larder_sftp::CaKey;
+pub(crate) use larder_doors::strangers::BUDGET_BYTES;
 use spanned::Spanned;
 
 use crate::machine;

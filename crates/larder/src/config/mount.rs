@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use larder_serve::fuse::MountOptions;
+use larder_fuse::MountOptions;
 
 use larder_keep::VolumeName;
 

@@ -1,7 +1,7 @@
 //! Why a user may do something with a file, or may not, through each door.
 //!
 //! - `explain.asks_the_doors`: the verdicts come from the code that decides: [`Share::entrance`] of the share as the
-//!   servers have it, and the questions of [`larder_serve::ask`]. Here they get words alone.
+//!   servers have it, and the questions of [`super::ask`]. Here they get words alone.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use larder_api::{
 use larder_files::Files;
 use larder_fs::{Attr, Cred, FileKind, FsError, Ino, NameMatch};
 use larder_people::{Door, Entrance, Share, User, Who};
-use larder_serve::ask::{self, Object, Op, Way};
+use super::ask::{self, Object, Op, Way};
 
 use super::explain_words::{EntranceWords, Judged, Reasons, Step, class_of};
 use super::translate::as_failure;

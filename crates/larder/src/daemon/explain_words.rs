@@ -7,7 +7,7 @@ use larder_files::Files;
 use larder_fs::acl::{Rule, Who};
 use larder_fs::{Attr, Cred, FileKind, FsError, Grounds, ModeClass, Wish};
 use larder_people::{Listed, Network, Reason, Squashing, User, Why};
-use larder_serve::ask::{Op, Stop};
+use super::ask::{Op, Stop};
 
 use super::explain::Asked;
 use super::shares;

@@ -15,7 +15,7 @@ use larder_api::endpoint::{Caller, Endpoint};
 use larder_api::endpoints::GetMetrics;
 use larder_api::{Failure, ReplicationStatus};
 use larder_base::metrics::Metrics;
-use larder_serve::strangers::{Stranger, Strangers};
+use larder_doors::strangers::{Stranger, Strangers};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 

@@ -23,8 +23,8 @@ use larder_keep::keyrings::secret_of;
 use larder_keep::snapshot_runs::SnapshotRuns;
 use larder_keep::{KeepError, Storage, Store, export};
 use larder_pool::{OpenOptions, Pool};
-use larder_serve::fuse::MountOptions;
-use larder_serve::nfs::Owners;
+use larder_fuse::MountOptions;
+use larder_nfs::Owners;
 use tokio::sync::Mutex;
 
 use crate::config::edit::{Editor, Staged};
@@ -36,6 +36,7 @@ use crate::machine;
 
 pub(crate) mod api;
 mod applying;
+mod ask;
 mod bench_runs;
 mod benches;
 pub(crate) mod box_record;

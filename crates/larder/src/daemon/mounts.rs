@@ -6,7 +6,7 @@ use std::sync::Arc;
 use larder_api::{Failure, FailureKind, MountStatus};
 use larder_base::shell;
 use larder_files::Files;
-use larder_serve::fuse::{FuseMount, MountOptions, clear_remains};
+use larder_fuse::{FuseMount, MountOptions, clear_remains};
 use parking_lot::Mutex;
 
 use super::{translate, users};

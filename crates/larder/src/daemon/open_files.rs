@@ -6,8 +6,8 @@ use std::collections::{BTreeSet, HashMap};
 use larder_api::{Failure, OpenFile, OpenFiles, OpenUse};
 use larder_files::Files;
 use larder_fs::Ino;
-use larder_serve::nfs::NfsOpen;
-use larder_serve::smb::SmbOpen;
+use larder_nfs::NfsOpen;
+use larder_smb::door::SmbOpen;
 
 use super::Daemon;
 use crate::config::VolumeName;

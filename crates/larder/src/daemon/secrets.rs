@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use larder_api::{Failure, FailureKind};
 use larder_people::{PasswordHash, PeopleError};
-use larder_serve::smb::secret::{SealKey, SecretError, nt_hash};
+use larder_smb::door::secret::{SealKey, SecretError, nt_hash};
 use serde::{Deserialize, Serialize};
 
 use crate::config::Config;

@@ -14,13 +14,14 @@ use larder_api::{Failure, FailureKind};
 use larder_base::units::ByteSize;
 use larder_people::User;
 use larder_people::token::Tokens;
-use larder_serve::login::{CaKey, Gate};
-use larder_serve::nfs::{Export, NfsConfig, NfsHandle, NfsOpen, NfsServer, Owners};
-use larder_serve::sftp::{HostKey, SftpConfig, SftpHandle, SftpServer};
-use larder_serve::share::ServedShare;
-use larder_serve::smb::{SmbConfig, SmbError, SmbOpen, SmbServer};
-use larder_serve::strangers::Budget;
-use larder_serve::web::{Serves, Tls, WebConfig, WebHandle, WebServer};
+use larder_doors::login::Gate;
+use larder_sftp::CaKey;
+use larder_nfs::{Export, NfsConfig, NfsHandle, NfsOpen, NfsServer, Owners};
+use larder_sftp::{HostKey, SftpConfig, SftpHandle, SftpServer};
+use larder_doors::share::ServedShare;
+use larder_smb::door::{SmbConfig, SmbError, SmbOpen, SmbServer};
+use larder_doors::strangers::Budget;
+use larder_dav::{Serves, Tls, WebConfig, WebHandle, WebServer};
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -254,7 +255,7 @@ impl Servers {
             web.handle.metrics(out);
         }
         self.strangers.metrics(out);
-        larder_serve::fuse::metrics(out);
+        larder_fuse::metrics(out);
     }
 
     /// The newest opens of SMB, so many at most, and how many more there are.
@@ -328,7 +329,7 @@ impl Servers {
     }
 
     /// The links of the file view, where browsers are served.
-    pub(crate) fn links(&self) -> Option<&larder_serve::web::Links> {
+    pub(crate) fn links(&self) -> Option<&larder_dav::Links> {
         self.web.as_ref().map(|web| web.handle.links())
     }
 

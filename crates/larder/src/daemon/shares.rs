@@ -10,8 +10,8 @@ use larder_files::guard::GuardMode;
 use larder_fs::{FsError, Ino};
 use larder_keep::Storage;
 use larder_people::{NtHash, Share, User};
-use larder_serve::nfs::{Export, Older, Owners};
-use larder_serve::share::ServedShare;
+use larder_nfs::{Export, Older, Owners};
+use larder_doors::share::ServedShare;
 
 use super::Secrets;
 use super::doors::{ORIGIN_NFS, ORIGIN_SFTP, ORIGIN_WEBDAV};

@@ -20,7 +20,7 @@ use larder_base::units::ByteSize;
 use larder_facts::Machine;
 use larder_facts::disk::{Prepare, PrepareOptions, Use};
 use larder_pool::Pool;
-use larder_serve::login::Gate;
+use larder_doors::login::Gate;
 use larder_web::{Ask, Asker, SetUp};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;

@@ -15,7 +15,7 @@ use hyper::{Method, Response, StatusCode};
 use larder_api::endpoint::{Declared, status_of};
 use larder_api::{ApiScope, Failure, FailureKind};
 use larder_base::passed;
-use larder_serve::web::GuestBody;
+use larder_dav::GuestBody;
 use serde_json::json;
 
 use super::super::entitled::{Entitled, Grant};

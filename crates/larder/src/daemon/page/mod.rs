@@ -25,7 +25,7 @@ use hyper::http::request::Parts;
 use hyper::{Request, Response, StatusCode};
 use larder_api::{Failure, UserRole};
 use larder_base::{Clock, SystemClock};
-use larder_serve::web::{Guest, GuestBody, GuestPlace, GuestUser, PasswordRefused, Tls, WebHandle};
+use larder_dav::{Guest, GuestBody, GuestPlace, GuestUser, PasswordRefused, Tls, WebHandle};
 use larder_web::{BASE, FILES_SECTION, FactorsEnded, LogIn, Options, Peer, Place, Refusal, Role, Standing, Web};
 use sha2::{Digest, Sha256};
 

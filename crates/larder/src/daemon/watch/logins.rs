@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use larder_serve::door::Passage;
+use larder_doors::door::Passage;
 use larder_watch::audit::{Record, RecordKind};
 use larder_watch::{Condition, EventKind};
 use tokio::sync::mpsc;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use larder_serve::door::Passage;
+use larder_doors::door::Passage;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 

@@ -114,7 +114,7 @@ pub(crate) struct Watch {
     pub(super) damage: LastLooks,
     pub(crate) ups: ups::Watched,
     pub(super) alarms: Mutex<Option<mpsc::Receiver<(String, Alarm)>>>,
-    pub(super) passages: Mutex<Option<mpsc::Receiver<larder_serve::door::Passage>>>,
+    pub(super) passages: Mutex<Option<mpsc::Receiver<larder_doors::door::Passage>>>,
     pub(super) ask: mpsc::Sender<oneshot::Sender<()>>,
     pub(super) asked: Mutex<Option<mpsc::Receiver<oneshot::Sender<()>>>>,
 }
@@ -135,7 +135,7 @@ impl Watch {
         let (sender, passages) = mpsc::channel(PASSAGES_MAX);
         let (ask, asked) = mpsc::channel(ASKERS_MAX);
         let (guards, alarms) = Guards::new(kept.as_ref().map_or(&Suspects::default(), |kept: &Kept| &kept.suspects));
-        larder_serve::door::observe(move |passage| places::pass_on(&sender, passage));
+        larder_doors::door::observe(move |passage| places::pass_on(&sender, passage));
         Ok(Self {
             host: crate::machine::host_name(),
             audit: Arc::new(Audit::of(&folder)),
