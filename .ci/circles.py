@@ -19,7 +19,7 @@ CIRCLES = {
     "api": 1,
     "base": 1,
     "crypt": 1,
-    "dav": 5,
+    "dav": 2,
     "discovery": 1,
     "doors": 3,
     "facts": 1,

@@ -1,2 +1,2 @@
 #![no_main]
-libfuzzer_sys::fuzz_target!(|data: &[u8]| larder_dav::fuzz::web_form(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| larder_web::fuzz::web_form(data));

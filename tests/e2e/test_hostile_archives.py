@@ -17,7 +17,7 @@ from test_file_view import Person, link_to
 from test_webdav import ANN, Dav
 from waiting import wait_for
 
-# As in crates/dav/src/browser/archive.rs.
+# As in crates/web/src/files/archive.rs.
 OF_USERS_MAX, OF_USER_MAX, OF_LINKS_MAX, OF_LINK_MAX, OF_LINKS_ADDRESS_MAX = 16, 4, 8, 3, 3
 # More than fits into the buffers of a connection, so that a client that does not read keeps its place.
 LONG_BYTES = 48 << 20

@@ -14,8 +14,6 @@ pub struct WebConfig {
     pub connections_max: usize,
     /// How long connections may take to end at shutdown.
     pub drain_secs: u64,
-    /// The file that keeps links to files (mode 0600); without one they end with the server.
-    pub links: Option<std::path::PathBuf>,
     /// What connections without a login may hold, at all doors together.
     pub strangers: Arc<Budget>,
     /// Passwords are looked at here, as those of other doors are.
@@ -29,7 +27,6 @@ impl Default for WebConfig {
         Self {
             connections_max: 4096,
             drain_secs: 10,
-            links: None,
             strangers: Arc::default(),
             gate: Arc::default(),
             trusted_proxies: Vec::new(),

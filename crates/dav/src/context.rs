@@ -21,21 +21,29 @@ use super::path::{Place, parent};
 use super::shared::Shared;
 use super::wire::Arrivals;
 use larder_doors::tree::{Room, Spot, View};
+use larder_doors::unread::Account;
 
 /// The body of an answer.
 pub type Body = UnsyncBoxBody<Bytes, io::Error>;
+/// A response, or why there is none.
 pub type Answer = Result<Response<Body>, Fail>;
 
+/// A request by a user.
 pub struct Context {
-    pub shared: Arc<Shared>,
-    pub traffic: Arc<Traffic>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) traffic: Arc<Traffic>,
+    /// The user, as the door knew the user when the request began.
     pub user: Arc<User>,
+    /// The shares, as they are for the user.
     pub view: View,
+    /// The method.
     pub method: Method,
+    /// The headers.
     pub headers: HeaderMap,
+    /// What the URL leads to.
     pub place: Place,
     /// The connection, whose account is that of what it holds.
-    pub arrivals: Arc<Arrivals>,
+    pub(super) arrivals: Arc<Arrivals>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -45,14 +53,17 @@ pub enum Depth {
     Infinity,
 }
 
+/// No body.
 pub fn empty() -> Body {
     Empty::new().map_err(|never| match never {}).boxed_unsync()
 }
 
+/// A body of these bytes.
 pub fn full(bytes: Bytes) -> Body {
     Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
 }
 
+/// A response without a body.
 pub fn status(status: StatusCode) -> Response<Body> {
     let mut response = Response::new(empty());
     *response.status_mut() = status;
@@ -74,6 +85,21 @@ pub fn file_key(room: &Room, attr: &Attr) -> Option<FileKey> {
 }
 
 impl Context {
+    /// Counts bytes of a file that the client is sent.
+    pub fn sends(&self, bytes: usize) {
+        self.shared.stats.read(bytes);
+    }
+
+    /// Counts bytes of a file that came from the client.
+    pub fn receives(&self, bytes: usize) {
+        self.shared.stats.written(bytes);
+    }
+
+    /// The account of what the connection holds.
+    pub fn memory(&self) -> Option<Arc<Account>> {
+        self.arrivals.memory()
+    }
+
     /// What is at `path`; `None` if there is nothing.
     pub async fn look(&self, path: &Bytes) -> Result<Option<Spot>, Fail> {
         match self.view.find(path, true).await.map_err(Fail::from) {

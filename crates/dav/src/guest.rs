@@ -11,7 +11,6 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::Response;
-use hyper::header::HeaderMap;
 use hyper::http::request::Parts;
 
 /// The body of an answer.
@@ -20,35 +19,10 @@ pub type GuestBody = UnsyncBoxBody<Bytes, io::Error>;
 /// What one address serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Serves {
-    /// WebDAV, and the file view.
+    /// WebDAV, and pages of the shares.
     pub shares: bool,
     /// The guest.
     pub guest: bool,
-}
-
-/// A page of the guest, in the navigation of each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GuestPlace {
-    /// Its address.
-    pub href: &'static str,
-    /// What the link says.
-    pub name: &'static str,
-    /// The file view.
-    pub is_files: bool,
-}
-
-/// A user who has logged in at the guest's.
-pub struct GuestUser {
-    /// The name of the user.
-    pub name: String,
-    /// The token that a change by this session carries.
-    pub csrf: String,
-    /// The address of the form that ends the session.
-    pub log_out: &'static str,
-    /// The pages of the guest that the user may open.
-    pub places: Vec<GuestPlace>,
-    /// auto, light, dark.
-    pub theme: &'static str,
 }
 
 /// The other side: who answers for such paths.
@@ -61,15 +35,6 @@ pub trait Guest: Send + Sync + 'static {
 
     /// The user whose right the client shows, so that it is no stranger any more and may send a longer body.
     fn knows(&self, head: &Parts) -> Option<String>;
-
-    /// The user that a session of the guest's lets in here.
-    fn user(&self, headers: &HeaderMap) -> Option<GuestUser>;
-
-    /// Whether this user logs in at the guest's with more than a password: then no other form lets it in by that alone.
-    fn has_factor(&self, user: &str) -> bool;
-
-    /// The path that a browser without a session is sent to, to come back to `path` afterwards.
-    fn log_in_path(&self, path: &str) -> String;
 
     /// Answers a request.
     fn answer(&self, head: Parts, body: Bytes, from: IpAddr) -> BoxFuture<'_, Response<GuestBody>>;

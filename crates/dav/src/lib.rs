@@ -1,9 +1,10 @@
-//! The WebDAV server: HTTP/1.1 (by `hyper`), RFC 4918 of classes 1, 2 and 3, and pages of folders for browsers.
+//! The WebDAV server: HTTP/1.1 (by `hyper`), RFC 4918 of classes 1, 2 and 3.
 //!
 //! Layers, each a file: `wire` is the byte stream, `service` takes a request apart, `auth` finds its user, `context`
 //! is one request and its conditions (`conditions`); methods are in `get`, `put`, `props`, `moves` and `lock_ops`.
-//! `guest` is a page and an API of another crate's on the same connections. `upload` makes files that become visible at their end, `locks` keeps what clients have locked, `dead` the
-//! properties that clients make up, `path` and `xml` are the codecs. `browser` is the file view for browsers.
+//! `upload` makes files that become visible at their end, `locks` keeps what clients have locked, `dead` the properties
+//! that clients make up, `path` and `xml` are the codecs. Two parts of other crates answer on the same connections:
+//! `guest` a page and an API with paths of their own, `browsers` pages of the shares.
 //!
 //! - `web.no_own_rules`: opens and permissions are those of the volume and its file service. Locks of
 //!   files are in the table of all doors.
@@ -13,7 +14,7 @@
 //!   answer has to move on within a minute.
 
 mod auth;
-mod browser;
+pub mod browsers;
 mod civil;
 mod conditions;
 mod config;
@@ -21,6 +22,8 @@ mod context;
 mod dead;
 mod deep;
 mod fail;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod get;
 mod guest;
 mod kinds;
@@ -60,15 +63,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub use auth::PasswordRefused;
+use browsers::{Browsers, Way};
+pub use config::WebConfig;
+pub use guest::{Guest, GuestBody, Serves};
 use larder_doors::door;
 use larder_doors::share::ServedShare;
 use larder_doors::strangers::{STRANGER_TIME, Stranger};
-pub use auth::PasswordRefused;
-#[cfg(any(test, fuzzing))]
-pub use browser::fuzz;
-pub use browser::links::{Link, Links, Which};
-pub use config::WebConfig;
-pub use guest::{Guest, GuestBody, GuestPlace, GuestUser, Serves};
 use service::Peer;
 use shared::Shared;
 pub use tls::{Tls, TlsError};
@@ -85,6 +86,7 @@ const READ_BYTES_MAX: usize = 64 << 10;
 pub struct WebServer {
     listeners: Vec<Listener>,
     shared: Arc<Shared>,
+    browsers: Arc<dyn Browsers>,
 }
 
 struct Listener {
@@ -97,11 +99,13 @@ struct Listener {
 #[derive(Clone)]
 pub struct WebHandle {
     shared: Arc<Shared>,
+    browsers: Arc<dyn Browsers>,
 }
 
 impl WebHandle {
     /// Makes these the users. One who is gone or changed is refused from the next request on.
     pub fn set_users(&self, users: Vec<User>) {
+        self.browsers.set_users(&users);
         self.shared.set_users(users);
     }
 
@@ -112,7 +116,9 @@ impl WebHandle {
 
     /// Makes these the shares. Locks in one that is gone or changed end.
     pub fn set_shares(&self, shares: Vec<ServedShare>) {
-        self.shared.set_shares(shares);
+        for gone in self.shared.set_shares(shares) {
+            self.browsers.forget_share(&gone);
+        }
     }
 
     /// Lets the guest answer for its paths; `None`: nobody does any more.
@@ -141,11 +147,6 @@ impl WebHandle {
         self.shared.tokens().find(text, passed::latest())
     }
 
-    /// The links that users made.
-    pub fn links(&self) -> &Links {
-        &self.shared.links
-    }
-
     /// Adds the counters to `out`, in the form of Prometheus.
     pub fn metrics(&self, out: &mut larder_base::metrics::Metrics) {
         self.shared.stats.metrics(out);
@@ -153,9 +154,9 @@ impl WebHandle {
 }
 
 impl WebServer {
-    /// A server that listens nowhere yet.
-    pub fn new(config: WebConfig) -> Self {
-        Self { listeners: Vec::new(), shared: Arc::new(Shared::new(config)) }
+    /// A server that listens nowhere yet; `browsers` makes the pages of its shares.
+    pub fn new(config: WebConfig, browsers: Arc<dyn Browsers>) -> Self {
+        Self { listeners: Vec::new(), shared: Arc::new(Shared::new(config)), browsers }
     }
 
     /// Binds `addr` (port 0 takes a free one), so that a port in use is reported here. Nothing is answered before
@@ -169,7 +170,7 @@ impl WebServer {
 
     /// Controls that stay valid while [`WebServer::serve`] runs.
     pub fn handle(&self) -> WebHandle {
-        WebHandle { shared: Arc::clone(&self.shared) }
+        WebHandle { shared: Arc::clone(&self.shared), browsers: Arc::clone(&self.browsers) }
     }
 
     /// Serves until `shutdown`; then stops accepting, answers what was asked and closes.
@@ -177,11 +178,11 @@ impl WebServer {
         Box::pin(async move {
             let tracker = TaskTracker::new();
             let accepting = self.listeners.iter().map(|listener| {
-                let (shared, tracker, shutdown) = (&self.shared, &tracker, &shutdown);
+                let (server, tracker, shutdown) = (&self, &tracker, &shutdown);
                 async move {
                     loop {
                         match listener.socket.accept().await {
-                            Ok((socket, peer)) => admit(socket, peer, listener, shared, tracker, shutdown),
+                            Ok((socket, peer)) => admit(socket, peer, listener, server, tracker, shutdown),
                             Err(error) => {
                                 // Out of file descriptors, or a client that was gone already: haste helps neither.
                                 tracing::warn!(%error, "a connection could not be accepted");
@@ -194,7 +195,7 @@ impl WebServer {
             tokio::select! {
                 _ = futures::future::join_all(accepting) => {}
                 () = self.shared.locks.end_in_time() => {}
-                () = self.shared.expire_uploads() => {}
+                () = self.browsers.work() => {}
                 () = shutdown.cancelled() => {}
             }
             drop(self.listeners);
@@ -211,10 +212,11 @@ fn admit(
     socket: TcpStream,
     peer: SocketAddr,
     listener: &Listener,
-    shared: &Arc<Shared>,
+    server: &WebServer,
     tracker: &TaskTracker,
     shutdown: &CancellationToken,
 ) {
+    let (shared, browsers) = (&server.shared, Arc::clone(&server.browsers));
     let stats = &shared.stats;
     stats.connections_accepted.add(1);
     let (tls, serves) = (listener.tls.clone(), listener.serves);
@@ -241,7 +243,8 @@ fn admit(
     let shutdown = shutdown.clone();
     let Some(tls) = tls else {
         let (socket, traffic) = Watched::new(socket, Protocol::WebDav, peer);
-        tracker.spawn(serve_one(socket, (peer, traffic), stranger, open, Way { tls: false, serves }, shutdown));
+        let way = Way { tls: false, serves };
+        tracker.spawn(serve_one(socket, (peer, traffic), stranger, (open, browsers), way, shutdown));
         return;
     };
     tracker.spawn(async move {
@@ -263,7 +266,8 @@ fn admit(
         match shaken {
             Ok(Ok(stream)) => {
                 pace.end();
-                serve_one(stream, (peer, traffic), stranger, open, Way { tls: true, serves }, shutdown).await;
+                let way = Way { tls: true, serves };
+                serve_one(stream, (peer, traffic), stranger, (open, browsers), way, shutdown).await;
             }
             failed => {
                 open.0.stats.connections_dropped.add(1);
@@ -282,28 +286,20 @@ impl Drop for Counted {
     }
 }
 
-/// How a connection came.
-#[derive(Clone, Copy)]
-struct Way {
-    tls: bool,
-    serves: Serves,
-}
-
 async fn serve_one<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
     (peer, traffic): (SocketAddr, Arc<Traffic>),
     stranger: Stranger,
-    open: Counted,
+    (open, browsers): (Counted, Arc<dyn Browsers>),
     way: Way,
     shutdown: CancellationToken,
 ) {
     let shared = Arc::clone(&open.0);
     let evicted = stranger.evicted();
-    let Way { tls, serves } = way;
-    let arrivals = Arc::new(Arrivals::new(stranger, tls));
+    let arrivals = Arc::new(Arrivals::new(stranger, way.tls));
     let known = arrivals.known();
     let address = peer.ip().to_canonical();
-    let client = Peer { shared: Arc::clone(&shared), address, traffic, tls, serves, arrivals: Arc::clone(&arrivals) };
+    let client = Peer { shared: Arc::clone(&shared), browsers, address, traffic, way, arrivals: Arc::clone(&arrivals) };
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())

@@ -6,7 +6,6 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -16,17 +15,6 @@ use tokio::sync::Semaphore;
 const WALKS_OF_USER_MAX: usize = 4;
 /// Users whose places are remembered. Beyond it those without a walk are forgotten.
 const USERS_MAX: usize = 256;
-
-/// A bound of archives (`archive.in_turn`).
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub enum ArchiveKey {
-    Users,
-    User(String),
-    UsersAt(IpAddr),
-    Links,
-    Link(String),
-    LinksAt(IpAddr),
-}
 
 /// How many places each key has taken.
 pub struct Places<K>(Arc<Mutex<HashMap<K, usize>>>);

@@ -9,20 +9,22 @@ use std::time::{Duration, Instant};
 use bytes::{Buf, Bytes};
 use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
-use hyper::header::{self, HeaderValue};
+use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, Version};
 use larder_base::traffic::{self, Traffic};
 use larder_people::User;
 use tokio_util::sync::CancellationToken;
 
 use super::auth::{self, Refused};
+use super::browsers::{Asked, BrowserSession, Browsers, Stranger, Way};
+use super::conditions::text;
 use super::context::{Answer, Body, Context, status, xml as xml_answer};
 use super::fail::Fail;
-use super::guest::{Guest, Serves};
+use super::guest::Guest;
 use super::path::Place;
 use super::shared::{Op, Shared};
 use super::wire::Arrivals;
-use super::{browser, get, lock_ops, moves, props, proxy, put};
+use super::{get, lock_ops, moves, props, proxy, put};
 use larder_doors::door::shown;
 use larder_doors::parties::Party;
 use larder_doors::tree::LOOKS_MAX;
@@ -45,10 +47,10 @@ const CLASSES: HeaderValue = HeaderValue::from_static("1, 2, 3");
 #[derive(Clone)]
 pub struct Peer {
     pub shared: Arc<Shared>,
+    pub browsers: Arc<dyn Browsers>,
     pub address: IpAddr,
     pub traffic: Arc<Traffic>,
-    pub tls: bool,
-    pub serves: Serves,
+    pub way: Way,
     pub arrivals: Arc<Arrivals>,
 }
 
@@ -158,29 +160,30 @@ async fn respond(peer: Peer, parts: hyper::http::request::Parts, body: &mut Inco
     if parts.version == Version::HTTP_11 && parts.headers.get_all(header::HOST).iter().count() != 1 {
         return Err(Fail::bad_request("the Host header is missing or there are several"));
     }
-    let guest = peer.shared.guest().filter(|_| peer.serves.guest);
-    if let Some(guest) = guest.filter(|guest| is_for(&**guest, &peer, &parts)) {
-        return by_guest(&*guest, &peer, parts, body).await;
-    }
-    if !peer.serves.shares {
-        return Err(Fail::new(StatusCode::NOT_FOUND, "no share is served at this address: see docs/webdav.md"));
-    }
-    if browser::is_public(parts.uri.path()) {
-        let body =
+    let (serves, browsers) = (peer.way.serves, Arc::clone(&peer.browsers));
+    if serves.shares && browsers.is_public(parts.uri.path()) {
+        let form =
             if parts.method == Method::POST { read_short(body, PUBLIC_FORM_BYTES_MAX).await? } else { Vec::new() };
-        let stranger = browser::Stranger {
-            shared: &peer.shared,
+        let stranger = Stranger {
+            shared: Arc::clone(&peer.shared),
             traffic: Arc::clone(&peer.traffic),
             arrivals: Arc::clone(&peer.arrivals),
             address: peer.address,
-            tls: peer.tls,
-            body,
+            way: peer.way,
+            form,
         };
-        let (answer, link) = browser::public(stranger, parts).await;
+        let (answer, link) = browsers.public(stranger, parts).await;
         if let Some(link) = link {
             peer.admit(Admitted::Visitor(link))?;
         }
         return answer;
+    }
+    let guest = peer.shared.guest().filter(|_| serves.guest);
+    if let Some(guest) = guest.filter(|guest| is_for(&**guest, &peer, &parts)) {
+        return by_guest(&*guest, &peer, parts, body).await;
+    }
+    if !serves.shares {
+        return Err(Fail::new(StatusCode::NOT_FOUND, "no share is served at this address: see docs/webdav.md"));
     }
     let (user, session) = match who(&peer, &parts).await {
         Ok(found) => found,
@@ -213,16 +216,17 @@ async fn respond(peer: Peer, parts: hyper::http::request::Parts, body: &mut Inco
     };
     // A form carries its token in its body, and is looked at there.
     if !matches!(context.method.as_str(), "GET" | "HEAD" | "PROPFIND" | "POST") {
-        browser::check_token(session.as_ref(), &context.headers, None)?;
+        browsers.check_change(&context.headers, session.as_ref())?;
     }
-    if let Some(below) = parts.uri.path().strip_prefix(browser::OWN) {
-        return browser::own(context, session, below, peer.tls, body).await;
+    let way = peer.way;
+    if let Some(below) = browsers.own(parts.uri.path()).map(str::to_owned) {
+        return browsers.answer_own(Asked { context, session, query, way }, below, body).await;
     }
     match context.method.as_str() {
-        "GET" | "HEAD" => browser::get(context, session, &query).await,
+        "GET" | "HEAD" => browsers.get(Asked { context, session, query, way }).await,
         "POST" => {
-            let bytes = read_form(body).await?;
-            browser::post(context, session, &query, peer.tls, &bytes).await
+            let form = read_form(body).await?;
+            browsers.post(Asked { context, session, query, way }, form).await
         }
         "PUT" => put::put(&context, body).await,
         "PROPFIND" => {
@@ -265,8 +269,16 @@ async fn respond(peer: Peer, parts: hyper::http::request::Parts, body: &mut Inco
 /// Whether the guest answers: its own paths, and a browser that names none. `/?shares` is the file view's.
 fn is_for(guest: &dyn Guest, peer: &Peer, parts: &hyper::http::request::Parts) -> bool {
     let is_top = parts.uri.path() == "/" && parts.uri.query().is_none();
-    let is_own = guest.has(parts.uri.path(), &|name| peer.serves.shares && peer.shared.has_share(name));
-    is_own || (is_top && (!peer.serves.shares || browser::wants_page(&parts.method, &parts.headers)))
+    let has_shares = peer.way.serves.shares;
+    let is_own = guest.has(parts.uri.path(), &|name| has_shares && peer.shared.has_share(name));
+    is_own || (is_top && (!has_shares || wants_page(&parts.method, &parts.headers)))
+}
+
+/// Whether the client is a person's browser: programs do not ask for HTML.
+fn wants_page(method: &Method, headers: &HeaderMap) -> bool {
+    let reads = method == Method::GET || method == Method::HEAD;
+    let accepts = text(headers, header::ACCEPT).is_some_and(|accept| accept.contains("text/html"));
+    reads && accepts && !headers.contains_key(header::AUTHORIZATION)
 }
 
 /// `guest.same_walls`
@@ -288,21 +300,14 @@ async fn by_guest(guest: &dyn Guest, peer: &Peer, parts: hyper::http::request::P
 async fn who(
     peer: &Peer,
     parts: &hyper::http::request::Parts,
-) -> Result<(Arc<User>, Option<browser::sessions::Session>), Box<Response<Body>>> {
+) -> Result<(Arc<User>, Option<BrowserSession>), Box<Response<Body>>> {
     let credentials = parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     if credentials.is_none() {
-        if let Some((user, session)) = browser::session(&peer.shared, &parts.headers) {
+        if let Some((user, session)) = peer.browsers.session(&parts.headers, peer.way, &|name| peer.shared.user(name)) {
             return Ok((user, Some(session)));
         }
-        let guest = peer.shared.guest().filter(|_| peer.serves.guest);
-        let guest = guest.as_deref();
-        if let Some((user, session)) =
-            guest.and_then(|guest| browser::guest_session(&peer.shared, guest, &parts.headers))
-        {
-            return Ok((user, Some(session)));
-        }
-        if browser::wants_page(&parts.method, &parts.headers) {
-            return Err(Box::new(browser::to_login(parts, guest)));
+        if wants_page(&parts.method, &parts.headers) {
+            return Err(Box::new(peer.browsers.to_log_in(parts, peer.way)));
         }
     }
     match auth::log_in(&peer.shared, peer.address, credentials).await {
@@ -366,5 +371,23 @@ async fn read_short(body: &mut Incoming, bytes_max: usize) -> Result<Vec<u8>, Fa
                 bytes.extend_from_slice(&data);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn browsers_are_told_from_programs() {
+        let headers = |all: &[(&'static str, &str)]| -> HeaderMap {
+            all.iter().map(|(name, value)| (header::HeaderName::from_static(name), value.parse().unwrap())).collect()
+        };
+        let wants = |all: &[(&'static str, &str)]| wants_page(&Method::GET, &headers(all));
+        assert!(wants(&[("accept", "text/html,application/xhtml+xml;q=0.9")]));
+        assert!(!wants(&[("accept", "*/*")]) && !wants(&[]));
+        assert!(!wants(&[("accept", "text/html"), ("authorization", "Basic x")]));
+        assert!(!wants_page(&Method::PUT, &headers(&[("accept", "text/html")])));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
 use hyper::Method;
 use larder_base::Timestamp;
@@ -11,25 +11,20 @@ use larder_people::token::Tokens;
 use parking_lot::RwLock;
 
 use super::auth::Remembered;
-use super::browser::links::Links;
-use super::browser::sessions::Sessions;
-use super::browser::uploads::Uploads;
 use super::config::WebConfig;
 use super::guest::Guest;
 use super::locks::Locks;
-use super::places::{ArchiveKey, Places, Walks};
+use super::places::Walks;
 use larder_doors::door::Door;
+use larder_doors::door_stats;
 use larder_doors::login::Users;
 use larder_doors::parties::Parties;
 use larder_doors::share::ServedShare;
-use larder_doors::door_stats;
 use larder_doors::stats::DoorStats;
 use larder_doors::strangers::Strangers;
 use larder_doors::tree::{self, ShareState, View};
 use larder_doors::turns::{Turns, WAITING_OF_NETWORK_MAX};
 use larder_doors::unread::{DOOR_BYTES_MAX, Unread};
-
-const EXPIRE_EVERY: Duration = Duration::from_secs(20);
 
 /// Kinds of requests, as they are counted.
 #[derive(Clone, Copy)]
@@ -82,10 +77,6 @@ pub struct Shared {
     pub parsing: Arc<Turns>,
     pub remembered: Remembered,
     pub locks: Locks,
-    pub sessions: Sessions,
-    pub uploads: Uploads,
-    pub links: Links,
-    pub archives: Places<ArchiveKey>,
     pub walks: Walks,
     /// The time of the directory of shares.
     pub started: Timestamp,
@@ -98,7 +89,6 @@ pub struct Shared {
 impl Shared {
     pub fn new(config: WebConfig) -> Self {
         Self {
-            links: Links::load(config.links.clone()),
             strangers: Arc::new(Strangers::new(Arc::clone(&config.strangers))),
             parties: Arc::new(Parties::new(config.connections_max)),
             memory: Arc::new(Unread::new(DOOR_BYTES_MAX)),
@@ -108,9 +98,6 @@ impl Shared {
             door: Door::default(),
             remembered: Remembered::new(),
             locks: Locks::default(),
-            sessions: Sessions::default(),
-            uploads: Uploads::default(),
-            archives: Places::default(),
             walks: Walks::default(),
             started: Timestamp::from(SystemTime::now()),
             users: RwLock::default(),
@@ -126,20 +113,19 @@ impl Shared {
 
     /// Each request looks its user up: a user who is gone or changed is refused from the next one on.
     pub fn set_users(&self, users: Vec<User>) {
-        // `uploads.of_one_user`
-        self.uploads.keep_users(&users.iter().map(|user| (user.name.as_str(), user.uid)).collect());
         *self.users.write() = Arc::new(users.into_iter().map(|user| (user.name.clone(), Arc::new(user))).collect());
     }
 
-    pub fn set_shares(&self, new: Vec<ServedShare>) {
+    /// Returns those that are gone, or others by now.
+    pub fn set_shares(&self, new: Vec<ServedShare>) -> Vec<Arc<ShareState>> {
         let mut shares = self.shares.write();
         let (kept, gone) = tree::replace_shares(larder_people::Door::Webdav, &shares, new);
         *shares = Arc::new(kept);
         drop(shares);
         for state in &gone {
             self.locks.forget(state.served.share.name.as_bytes());
-            self.uploads.forget_share(state);
         }
+        gone
     }
 
     pub fn guest(&self) -> Option<Arc<dyn Guest>> {
@@ -169,17 +155,6 @@ impl Shared {
             address,
             door: larder_people::Door::Webdav,
             shares: Arc::clone(&self.shares.read()),
-        }
-    }
-
-    /// Gives up uploads that nobody goes on with. Never returns.
-    pub async fn expire_uploads(self: &Arc<Self>) {
-        loop {
-            self.uploads.any().await;
-            tokio::time::sleep(EXPIRE_EVERY).await;
-            let shared = Arc::clone(self);
-            // A panic ends this round. In place it would end the door, whose connections wait beside it.
-            let _ = tokio::spawn(async move { shared.uploads.expire(Instant::now()) }).await;
         }
     }
 }

@@ -28,7 +28,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("larder-load", &["larder-base", "larder-facts"]),
     ("larder-measure", &["larder-base", "larder-facts", "larder-load"]),
     ("larder-api", &["larder-base"]),
-    ("larder-web", &["larder-base", "larder-api"]),
+    (
+        "larder-web",
+        &["larder-base", "larder-api", "larder-fs", "larder-files", "larder-people", "larder-doors", "larder-dav"],
+    ),
     (
         "larder-keep",
         &[

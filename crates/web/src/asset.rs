@@ -42,6 +42,7 @@ pub static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
         asset("style", "css", "text/css; charset=utf-8", include_bytes!("../assets/style.css")),
         asset("setup", "css", "text/css; charset=utf-8", include_bytes!("../assets/setup.css")),
         asset("script", "js", SCRIPT, include_bytes!("../assets/script.js")),
+        asset("files", "js", SCRIPT, include_bytes!("../assets/files.js")),
         asset("htmx", "js", SCRIPT, include_bytes!("../assets/vendor/htmx-4.0.1.min.js")),
         asset("hx-sse", "js", SCRIPT, include_bytes!("../assets/vendor/hx-sse-4.0.1.min.js")),
         asset("icon", "svg", "image/svg+xml", include_bytes!("../assets/icon.svg")),
@@ -51,6 +52,14 @@ pub static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
 /// The path of the asset of that stem.
 pub fn path(stem: &str) -> &'static str {
     ASSETS.iter().find(|asset| asset.stem == stem).map_or("", |asset| asset.path.as_str())
+}
+
+/// How long browsers keep an asset.
+pub const CACHED: &str = "public, max-age=31536000, immutable";
+
+/// The asset at a whole path.
+pub fn of_path(path: &str) -> Option<&'static Asset> {
+    ASSETS.iter().find(|asset| asset.path == path)
 }
 
 /// The asset behind the last part of its path.

@@ -1,8 +1,8 @@
-//! The page: larder in a browser.
+//! Larder in a browser: the page, and the view of files.
 //!
 //! The page says and does what the command line does, by the same endpoints, and knows no other type than theirs.
 //! Each page is a file in `pages` and a template; `router` has all routes, `role` decides who may, `session` who
-//! asks, `ask` carries questions to the daemon. Pages are made on the server and are whole without a script. With
+//! asks, `ask` carries questions to the daemon. `files` is the file view, on the door of WebDAV. Pages are made on the server and are whole without a script. With
 //! one, a stream of fragments keeps their living parts up to date.
 //!
 //! - `html.all_escaped`: every value in a template passes `text::Visible`: markup is escaped, and marks that steer
@@ -21,7 +21,10 @@ pub mod asset;
 mod base;
 mod edit;
 mod factor;
+mod files;
 mod form;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod live;
 mod login;
 mod note;
@@ -41,9 +44,12 @@ mod visit;
 pub use ask::{Ask, Asker};
 pub use base::BASE;
 pub use factor::{FactorsEnded, without as factors_without, without_uses as factors_without_uses};
+pub use files::FileView;
+pub use files::links::{Link, Links, Which};
 pub use login::{LogIn, Refusal, Standing};
 pub use oidc::{ANSWER_BYTES_MAX, Fetch, Issuer, IssuerOptions, is_issuer_address};
 pub use role::{Act, Role, may};
-pub use router::{Body, Known, ROUTES, Route, Web, log_in_path};
+pub use router::{Body, Known, ROUTES, Route, Web};
+pub use session::generation;
 pub use setup::{SetUp, Setup};
-pub use visit::{FILES_SECTION, Options, Peer, Place};
+pub use visit::{Options, Peer};

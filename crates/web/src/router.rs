@@ -17,9 +17,10 @@ use larder_api::{Failure, FailureKind};
 use larder_base::Clock;
 
 use crate::ask::Ask;
+use crate::asset::CACHED;
 use crate::base::BASE;
 use crate::factor::FactorsEnded;
-use crate::form::Form;
+use crate::form::{Form, cookies};
 use crate::login::LogIn;
 use crate::oidc::Issuer;
 use crate::pages::password::proved_again;
@@ -29,7 +30,7 @@ use crate::pages::{
 };
 use crate::role::{Act, Role, may};
 use crate::session::{AGE_MAX, is_same};
-use crate::visit::{Answer, Local, Options, Outcome, Peer, Place, Server, Theme, Visit, new_nonce, places};
+use crate::visit::{Answer, Local, Options, Outcome, Peer, Server, Theme, Visit, new_nonce};
 
 pub type Body = UnsyncBoxBody<Bytes, Infallible>;
 
@@ -236,12 +237,12 @@ routes! {
 #[derive(Clone, Debug)]
 pub struct Known {
     pub user: String,
+    pub role: Role,
+    /// Names the session, and opens nothing.
+    pub id: String,
     /// The second token (`browsers.token_on_each_change`).
     pub csrf: String,
-    /// The navigation of the page, for a frame around the files.
-    pub places: Vec<Place>,
-    /// auto, light, dark.
-    pub theme: &'static str,
+    pub theme: Theme,
 }
 
 /// The page, for any server of HTTP/1.1.
@@ -273,9 +274,9 @@ impl Web {
         if self.0.factors.owes(&session.user) {
             return None;
         }
-        let theme = cookie(headers, THEME_COOKIE).map(|word| Theme::of(&word)).unwrap_or_default().word();
-        let places = places(Some(standing.role), self.0.options.files);
-        Some(Known { user: session.user, csrf: session.csrf, places, theme })
+        let theme = cookie(headers, THEME_COOKIE).map(|word| Theme::of(&word)).unwrap_or_default();
+        let id = session.id();
+        Some(Known { user: session.user, role: standing.role, id, csrf: session.csrf, theme })
     }
 
     /// Sessions for a file: hashes of tokens, which open nothing (`browsers.survive_a_restart`).
@@ -484,7 +485,7 @@ impl Web {
                 }
                 set(&mut response, header::CONTENT_TYPE, asset.kind);
                 set(&mut response, header::ETAG, &asset.etag);
-                set(&mut response, header::CACHE_CONTROL, "public, max-age=31536000, immutable");
+                set(&mut response, header::CACHE_CONTROL, CACHED);
                 response
             }
             Outcome::Stream(receiver) => {
@@ -614,9 +615,7 @@ pub(crate) fn text_of(headers: &HeaderMap, name: HeaderName) -> &str {
 }
 
 pub(crate) fn cookie(headers: &HeaderMap, name: &str) -> Option<String> {
-    let all = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
-    let pairs = all.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    pairs.into_iter().find(|(key, _)| *key == name).map(|(_, value)| value.to_owned())
+    cookies(headers, name).next().map(str::to_owned)
 }
 
 pub(crate) fn full(bytes: Bytes) -> Body {

@@ -2,9 +2,10 @@
 //!
 //! - `browsers.hashed`: the table has a hash of each token, never the token, so no look-up tells by its time how much
 //!   of a guess was right.
-//! - `browsers.bounded`: a session ends [`IDLE_MAX`] after its last request and [`AGE_MAX`] after its first, with its
-//!   user, and with its user's password. A user has at most [`OF_USER_MAX`], and there are at most [`SESSIONS_MAX`];
-//!   the longest idle goes first.
+//! - `browsers.bounded`: a session ends some time ([`Bounds`]) after its last request and [`AGE_MAX`] after its first, with
+//!   its user, and with its user's password. A user has so many, and there are so many in all; the longest idle goes first.
+//! - `browsers.three_tables`: sessions of the page, those of the file view's own log-in, and those of visitors by a link with a
+//!   password are apart. So what was sent in clear, or opens one link, never opens the page.
 //! - `browsers.survive_a_restart`: whoever serves the page keeps [`Sessions::written`] in a file and gives it back at
 //!   the next start, so a page that is open goes on. The file has no token and opens nothing; a user who is gone or has
 //!   another password by then has no session.
@@ -26,6 +27,7 @@ use std::time::Duration;
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::{digest, hmac};
 use larder_base::hex;
+use larder_people::PasswordHash;
 use parking_lot::Mutex;
 use rand::TryRngCore;
 use rand::rngs::OsRng;
@@ -34,23 +36,36 @@ use tokio::sync::Notify;
 
 use crate::note::Note;
 
-pub const IDLE_MAX: Duration = Duration::from_secs(12 * 3600);
 pub const AGE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 /// The time for which a log-in, or a password given again, says who sits before the browser.
 pub const PROVED_FOR: Duration = Duration::from_secs(5 * 60);
-pub const SESSIONS_MAX: usize = 1024;
-pub const OF_USER_MAX: usize = 16;
 /// Longer than any token.
 const TOKEN_BYTES_MAX: usize = 128;
 /// Of a browser's name: enough to tell one from another.
 const AGENT_CHARS_MAX: usize = 160;
 
-type Hash = [u8; 32];
+/// How long sessions last without a request, and how many there may be.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    pub idle: Duration,
+    pub of_user: usize,
+    pub all: usize,
+}
+
+impl Bounds {
+    pub const PAGE: Self = Self { idle: Duration::from_secs(12 * 3600), of_user: 16, all: 1024 };
+    /// Of the file view, and of links.
+    pub const FILES: Self = Self { idle: Duration::from_secs(24 * 3600), of_user: 32, all: 4096 };
+}
+
+/// A hash of a token.
+pub type Hash = [u8; 32];
 
 /// A session that a request belongs to.
 #[derive(Clone, Debug)]
 pub struct Session {
     key: Hash,
+    /// The user; of a visitor, the link.
     pub user: String,
     pub generation: u64,
     /// The second token (`browsers.token_on_each_change`).
@@ -90,13 +105,14 @@ struct Entry {
 }
 
 impl Entry {
-    fn is_over(&self, now: Duration) -> bool {
-        now.saturating_sub(self.seen) >= IDLE_MAX || now.saturating_sub(self.began) >= AGE_MAX
+    fn is_over(&self, now: Duration, bounds: Bounds) -> bool {
+        now.saturating_sub(self.seen) >= bounds.idle || now.saturating_sub(self.began) >= AGE_MAX
     }
 }
 
 /// Times are those of a monotonic clock.
 pub struct Sessions {
+    bounds: Bounds,
     all: Mutex<HashMap<Hash, Entry>>,
     /// Signs second tokens of browsers that have not logged in.
     key: hmac::Key,
@@ -129,7 +145,7 @@ pub fn secret<const N: usize>() -> [u8; N] {
     bytes
 }
 
-fn hash(token: &str) -> Hash {
+pub fn hash(token: &str) -> Hash {
     let mut hash = [0; 32];
     hash.copy_from_slice(digest::digest(&digest::SHA256, token.as_bytes()).as_ref());
     hash
@@ -144,22 +160,26 @@ pub fn is_same(given: &str, right: &str) -> bool {
     verify_slices_are_equal(given.as_bytes(), right.as_bytes()).is_ok()
 }
 
-impl Default for Sessions {
-    fn default() -> Self {
-        let key = hmac::Key::new(hmac::HMAC_SHA256, &secret::<32>());
-        Self { all: Mutex::default(), key, changed: Notify::new(), ended: AtomicU64::new(0) }
-    }
+/// Changes with each password that is set, since each hash has a salt of its own, and is the same after a restart.
+pub fn generation(password: Option<&PasswordHash>) -> u64 {
+    let hash = hash(&password.map(PasswordHash::to_text).unwrap_or_default());
+    u64::from_le_bytes(hash.first_chunk().copied().unwrap_or_default())
 }
 
 impl Sessions {
+    pub fn new(bounds: Bounds) -> Self {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &secret::<32>());
+        Self { bounds, all: Mutex::default(), key, changed: Notify::new(), ended: AtomicU64::new(0) }
+    }
+
     /// Begins a session; returns its token.
     pub fn begin(&self, user: &str, generation: u64, from: Option<IpAddr>, agent: &str, now: Duration) -> String {
         let mut all = self.all.lock();
-        all.retain(|_, entry| !entry.is_over(now));
-        while all.values().filter(|entry| entry.user == user).count() >= OF_USER_MAX {
+        all.retain(|_, entry| !entry.is_over(now, self.bounds));
+        while all.values().filter(|entry| entry.user == user).count() >= self.bounds.of_user {
             drop_longest_idle(&mut all, |entry| entry.user == user);
         }
-        while all.len() >= SESSIONS_MAX {
+        while all.len() >= self.bounds.all {
             drop_longest_idle(&mut all, |_| true);
         }
         let token = hex::encode(&secret::<32>());
@@ -179,7 +199,7 @@ impl Sessions {
         }
         let key = hash(token);
         let mut all = self.all.lock();
-        if all.get(&key)?.is_over(now) {
+        if all.get(&key)?.is_over(now, self.bounds) {
             all.remove(&key);
             return None;
         }
@@ -245,18 +265,19 @@ impl Sessions {
             began_secs: at(entry.began),
             seen_secs: at(entry.seen),
         };
-        let all: Vec<Kept> = self.all.lock().iter().filter(|(_, entry)| !entry.is_over(now)).map(kept).collect();
+        let all: Vec<Kept> =
+            self.all.lock().iter().filter(|(_, entry)| !entry.is_over(now, self.bounds)).map(kept).collect();
         serde_json::to_vec(&all).unwrap_or_default()
     }
 
     /// Takes in what [`Sessions::written`] wrote in an earlier run.
     pub fn read(&self, bytes: &[u8], now: Duration, secs: i64) {
         let mut all = self.all.lock();
-        for kept in serde_json::from_slice::<Vec<Kept>>(bytes).unwrap_or_default().into_iter().take(SESSIONS_MAX) {
+        for kept in serde_json::from_slice::<Vec<Kept>>(bytes).unwrap_or_default().into_iter().take(self.bounds.all) {
             let age = |then: i64| Duration::from_secs(u64::try_from(secs.saturating_sub(then)).unwrap_or(0));
             let (age, idle) = (age(kept.began_secs), age(kept.seen_secs));
             let key = hex::decode(&kept.key).and_then(|key| Hash::try_from(key).ok());
-            let Some(key) = key.filter(|_| age < AGE_MAX && idle < IDLE_MAX) else { continue };
+            let Some(key) = key.filter(|_| age < AGE_MAX && idle < self.bounds.idle) else { continue };
             let Kept { user, generation, csrf, agent, from, .. } = kept;
             let (began, seen) = (now.saturating_sub(age), now.saturating_sub(idle));
             all.insert(
@@ -281,7 +302,7 @@ impl Sessions {
     /// The sessions of a user, the latest used first.
     pub fn of_user(&self, session: &Session, now: Duration) -> Vec<Listed> {
         let all = self.all.lock();
-        let own = all.iter().filter(|(_, entry)| entry.user == session.user && !entry.is_over(now));
+        let own = all.iter().filter(|(_, entry)| entry.user == session.user && !entry.is_over(now, self.bounds));
         let mut listed: Vec<Listed> = own
             .map(|(key, entry)| Listed {
                 id: id_of(key),
@@ -323,13 +344,17 @@ fn drop_longest_idle(all: &mut HashMap<Hash, Entry>, is_meant: impl Fn(&Entry) -
 mod tests {
     use super::*;
 
+    const IDLE_MAX: Duration = Bounds::PAGE.idle;
+    const SESSIONS_MAX: usize = Bounds::PAGE.all;
+    const OF_USER_MAX: usize = Bounds::PAGE.of_user;
+
     fn secs(secs: u64) -> Duration {
         Duration::from_secs(secs)
     }
 
     #[test]
     fn sessions_end_in_time() {
-        let sessions = Sessions::default();
+        let sessions = Sessions::new(Bounds::PAGE);
         let token = sessions.begin("ann", 1, None, "", secs(0));
         assert!(sessions.find(&token, IDLE_MAX - secs(1), false).is_some());
         assert!(sessions.find(&token, IDLE_MAX, true).is_none(), "watching keeps no session alive");
@@ -346,7 +371,7 @@ mod tests {
 
     #[test]
     fn sessions_are_bounded_in_number() {
-        let sessions = Sessions::default();
+        let sessions = Sessions::new(Bounds::PAGE);
         let first = sessions.begin("ann", 1, None, "", secs(0));
         let bob = sessions.begin("bob", 1, None, "", secs(0));
         for at in 1..=OF_USER_MAX as u64 {
@@ -363,7 +388,7 @@ mod tests {
 
     #[test]
     fn sessions_survive_a_restart_and_their_file_opens_nothing() {
-        let (before, after) = (Sessions::default(), Sessions::default());
+        let (before, after) = (Sessions::new(Bounds::PAGE), Sessions::new(Bounds::PAGE));
         let tokens = ["ann", "bob"].map(|user| before.begin(user, 7, None, "agent", secs(100)));
         let csrf = before.find(&tokens[0], secs(200), true).unwrap().csrf;
         let file = before.written(secs(300), 5000);
@@ -376,7 +401,7 @@ mod tests {
         assert_eq!(after.of_user(&session, start)[0].idle, secs(160), "it was idle before, and while nobody served");
         assert!(after.find(&tokens[1], start + IDLE_MAX - secs(261), false).is_some());
         assert!(after.find(&tokens[1], start + IDLE_MAX - secs(260), false).is_none());
-        let late = Sessions::default();
+        let late = Sessions::new(Bounds::PAGE);
         late.read(&file, start, 5000 + i64::try_from(AGE_MAX.as_secs()).unwrap());
         late.read(b"[{\"key\":1}]", start, 0);
         late.read(b"", start, 0);
@@ -385,7 +410,7 @@ mod tests {
 
     #[test]
     fn sessions_are_listed_and_ended_by_their_user_alone() {
-        let sessions = Sessions::default();
+        let sessions = Sessions::new(Bounds::PAGE);
         let tokens = ["a", "b", "c"].map(|agent| sessions.begin("ann", 1, None, agent, secs(0)));
         let this = sessions.find(&tokens[0], secs(1), true).unwrap();
         let listed = sessions.of_user(&this, secs(1));
@@ -395,5 +420,52 @@ mod tests {
         assert_eq!(sessions.end_others("ann", Some(&this)), 1);
         assert_eq!(sessions.of_user(&this, secs(1)).len(), 1);
         assert!(!listed.iter().any(|one| tokens.iter().any(|token| token.contains(&one.id))));
+    }
+
+    /// As [`sessions_end_in_time`], by hand and with the bounds of the file view.
+    #[test]
+    fn sessions_end_in_time_and_by_hand() {
+        let (all, idle) = (Sessions::new(Bounds::FILES), Bounds::FILES.idle);
+        let begin = || all.begin("ann", 0, None, "", secs(0));
+        let token = begin();
+        let session = all.find(&token, secs(0), true).unwrap();
+        assert!(
+            is_same(&session.csrf, &session.csrf) && !is_same("", &session.csrf) && !is_same(&token, &session.csrf)
+        );
+        assert!(all.find("", secs(0), true).is_none() && all.find(&session.csrf, secs(0), true).is_none());
+        let mut now = secs(0);
+        while now + idle / 2 < AGE_MAX {
+            now += idle / 2;
+            assert!(all.find(&token, now, true).is_some(), "it is used");
+        }
+        assert!(all.find(&token, AGE_MAX, true).is_none());
+        let token = begin();
+        assert!(all.find(&token, idle, true).is_none());
+        let token = begin();
+        let session = all.find(&token, secs(0), true).unwrap();
+        assert!(all.end_id("ann", &session.id()));
+        assert!(all.find(&token, secs(0), true).is_none());
+    }
+
+    #[test]
+    fn their_number_is_bounded() {
+        let all = Sessions::new(Bounds::FILES);
+        let begin = |user: &str, at: u64| all.begin(user, 0, None, "", secs(at));
+        let first = begin("ann", 0);
+        let others: Vec<String> = (1..=Bounds::FILES.of_user).map(|at| begin("ann", at as u64)).collect();
+        assert!(all.find(&first, secs(60), true).is_none(), "the oldest of the user went");
+        assert!(others.iter().all(|token| all.find(token, secs(60), true).is_some()));
+        for n in 0..Bounds::FILES.all {
+            begin(&n.to_string(), 100);
+        }
+        assert_eq!(all.all.lock().len(), Bounds::FILES.all);
+    }
+
+    #[test]
+    fn another_password_is_another_generation() {
+        let [one, two] = ["x", "x"].map(|text| PasswordHash::new(text).unwrap());
+        assert_eq!(generation(Some(&one)), generation(Some(&one)));
+        assert_ne!(generation(Some(&one)), generation(Some(&two)));
+        assert_ne!(generation(Some(&one)), generation(None));
     }
 }

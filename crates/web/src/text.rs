@@ -4,8 +4,8 @@ use std::fmt::{self, Write};
 
 use askama::filters::{Escaper, Html};
 use chrono::DateTime;
-use larder_base::printed;
 use larder_base::units::ByteSize;
+use larder_base::{Timestamp, printed};
 
 /// The escaper of all templates (`html.all_escaped`).
 #[derive(Clone, Copy, Debug, Default)]
@@ -99,6 +99,11 @@ impl Moment {
         }
     }
 
+    /// Of a file.
+    pub fn of_stamp(at: Timestamp) -> Self {
+        Self::of_ms(at.secs.saturating_mul(1000))
+    }
+
     pub fn of_ms_unsigned(ms: u64) -> Self {
         Self::of_ms(i64::try_from(ms).unwrap_or(i64::MAX))
     }
@@ -122,12 +127,13 @@ mod tests {
         assert!(out.contains("\\u{202e}gpj\\n"));
     }
 
-    /// `html.all_escaped`: values that skip the escaper are templates, or go into a field that a form sends back.
+    /// `html.all_escaped`: values that skip the escaper are templates, or go into a field that a form sends back, a name by which
+    /// the script asks, or a file's own text.
     #[test]
     fn templates_leave_nothing_raw() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/templates");
         let mut templates = Vec::new();
-        for folder in [folder.to_owned(), format!("{folder}/parts")] {
+        for folder in [folder.to_owned(), format!("{folder}/parts"), format!("{folder}/files")] {
             let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
             templates.extend(files.filter(|path| path.is_file()));
         }
@@ -144,10 +150,12 @@ mod tests {
             }
             for (at, _) in text.match_indices("|escape(") {
                 let value = text[..at].rfind("{{ ").unwrap();
-                let is_value =
-                    text[..value].ends_with(" value=\"") && text[at..].starts_with("|escape(\"exact\") }}\"");
+                let is_value = [" value=\"", " data-name=\""].iter().any(|before| text[..value].ends_with(before))
+                    && text[at..].starts_with("|escape(\"exact\") }}\"");
                 let is_area = text[..value].trim_end().ends_with('>')
-                    && text[at..].starts_with("|escape(\"exact\") }}</textarea>");
+                    && ["</textarea>", "</pre>"]
+                        .iter()
+                        .any(|after| text[at..].starts_with(&format!("|escape(\"exact\") }}}}{after}")));
                 assert!(is_value || is_area, "{text}");
             }
         }

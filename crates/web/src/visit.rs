@@ -21,7 +21,7 @@ use crate::note::Note;
 use crate::oidc::Issuer;
 use crate::passkey::Party;
 use crate::role::{Act, Role, may};
-use crate::session::{AGE_MAX, Session, Sessions, secret};
+use crate::session::{AGE_MAX, Bounds, Session, Sessions, secret};
 use crate::streams::Streams;
 use crate::ticket::Tickets;
 
@@ -62,7 +62,7 @@ impl Server {
             log_in,
             clock,
             options,
-            sessions: Sessions::default(),
+            sessions: Sessions::new(Bounds::PAGE),
             keeping: tokio::sync::Mutex::default(),
             factors: Factors::default(),
             streams: Arc::default(),

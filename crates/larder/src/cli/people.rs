@@ -6,7 +6,7 @@ use larder_api::endpoint::{self, Param};
 use larder_api::endpoints::*;
 use larder_api::{Client, Failure, LinksEnded, PasswordSet, UserRole};
 use larder_people::PasswordHash;
-use larder_dav::Which;
+use larder_web::Which;
 
 use super::args::Global;
 use super::reach::{Target, absolute, target};

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use larder_api::{Failure, FailureKind, LinkStatus, LinksEnded};
-use larder_dav::{Link, Links, Which};
+use larder_web::{Link, Links, Which};
 
 use super::Daemon;
 use super::known::no_such_user;

@@ -11,17 +11,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use larder_api::{Failure, FailureKind};
+use larder_base::SystemClock;
 use larder_base::units::ByteSize;
+use larder_dav::{Serves, Tls, WebConfig, WebHandle, WebServer};
+use larder_doors::login::Gate;
+use larder_doors::share::ServedShare;
+use larder_doors::strangers::Budget;
+use larder_nfs::{Export, NfsConfig, NfsHandle, NfsOpen, NfsServer, Owners};
 use larder_people::User;
 use larder_people::token::Tokens;
-use larder_doors::login::Gate;
 use larder_sftp::CaKey;
-use larder_nfs::{Export, NfsConfig, NfsHandle, NfsOpen, NfsServer, Owners};
 use larder_sftp::{HostKey, SftpConfig, SftpHandle, SftpServer};
-use larder_doors::share::ServedShare;
 use larder_smb::door::{SmbConfig, SmbError, SmbOpen, SmbServer};
-use larder_doors::strangers::Budget;
-use larder_dav::{Serves, Tls, WebConfig, WebHandle, WebServer};
+use larder_web::{FileView, Links};
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -71,6 +73,7 @@ struct Web {
     /// Of the certificate.
     fingerprint: Option<String>,
     handle: WebHandle,
+    files: FileView,
     /// Taken when serving begins.
     server: Mutex<Option<WebServer>>,
 }
@@ -196,6 +199,7 @@ impl Servers {
             tls: Arc::clone(&page.tls),
             config: page.config.clone(),
             has_files: page.has_files,
+            files: web.files.clone(),
             data: data.to_owned(),
             passwords,
         };
@@ -219,9 +223,9 @@ impl Servers {
     pub(crate) fn end_page(&self) {
         let Some((web, page)) = self.page() else { return };
         web.handle.set_guest(None);
-        if let Some(guest) = page.guest.lock().take()
-            && let Err(failure) = guest.keep_sessions()
-        {
+        let Some(guest) = page.guest.lock().take() else { return };
+        guest.leave_files();
+        if let Err(failure) = guest.keep_sessions() {
             tracing::warn!("sessions of the page end with this run: {}", failure.message);
         }
     }
@@ -329,8 +333,8 @@ impl Servers {
     }
 
     /// The links of the file view, where browsers are served.
-    pub(crate) fn links(&self) -> Option<&larder_dav::Links> {
-        self.web.as_ref().map(|web| web.handle.links())
+    pub(crate) fn links(&self) -> Option<&Links> {
+        self.web.as_ref().map(|web| web.files.links())
     }
 
     /// The doors whose clients name shares by path.
@@ -477,13 +481,13 @@ async fn bind_web(
     let links = Some(folder.join(crate::folder::LINKS_NAME));
     let config = WebConfig {
         connections_max: doors.connections_max,
-        links,
         strangers: Arc::clone(&doors.strangers),
         gate: Arc::clone(&doors.gate),
         trusted_proxies: webdav.trusted_proxies.clone(),
         ..WebConfig::default()
     };
-    let mut server = WebServer::new(config);
+    let files = FileView::new(links, Arc::new(SystemClock::default()));
+    let mut server = WebServer::new(config, Arc::new(files.clone()));
     let (mut bound, mut tls_bound, mut page_bound) = (None, None, None);
     if let Some(addr) = listen.webdav {
         if !addr.ip().is_loopback() && !webdav.insecure_http {
@@ -537,7 +541,8 @@ async fn bind_web(
         guest: Mutex::default(),
     });
     let handle = server.handle();
-    Ok(Some(Web { addr: bound, tls_addr: tls_bound, page, fingerprint, handle, server: Mutex::new(Some(server)) }))
+    let server = Mutex::new(Some(server));
+    Ok(Some(Web { addr: bound, tls_addr: tls_bound, page, fingerprint, handle, files, server }))
 }
 
 fn certificate(addr: SocketAddr, webdav: &WebdavConfig, folder: &Path) -> Result<Arc<Tls>, Failure> {

@@ -18,16 +18,18 @@ const TOKEN_DIGITS: usize = 64;
 
 #[derive(Template)]
 #[template(path = "log_in.html")]
-struct LogInPage {
-    frame: Frame,
-    /// The page to go to afterwards.
-    next: String,
-    name: String,
-    refusal: Option<Note>,
+pub struct LogInPage {
+    pub frame: Frame,
+    /// The address that the form is sent to.
+    pub action: &'static str,
+    /// The field of the page to go to afterwards, and that page.
+    pub next: (&'static str, String),
+    pub name: String,
+    pub refusal: Option<Note>,
     /// The question to passkeys.
-    passkey: Option<String>,
+    pub passkey: Option<String>,
     /// What the issuer is called, and the way there.
-    issuer: Option<(String, String)>,
+    pub issuer: Option<(String, String)>,
 }
 
 pub async fn asset(visit: &Visit<'_>) -> Answer {
@@ -102,7 +104,8 @@ pub fn again(visit: &Visit<'_>, status: StatusCode, next: Local, name: &str, ref
         frame,
         passkey: passkey_question::first_question(visit, &token),
         issuer: visit.server.issuer.as_ref().map(|issuer| (issuer.label().to_owned(), issuer_href(&next))),
-        next: next.path().to_owned(),
+        action: "/+/login",
+        next: ("next", next.path().to_owned()),
         name: name.to_owned(),
         refusal,
     };

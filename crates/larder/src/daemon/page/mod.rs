@@ -25,9 +25,8 @@ use hyper::http::request::Parts;
 use hyper::{Request, Response, StatusCode};
 use larder_api::{Failure, UserRole};
 use larder_base::{Clock, SystemClock};
-use larder_dav::{Guest, GuestBody, GuestPlace, GuestUser, PasswordRefused, Tls, WebHandle};
-use larder_web::{BASE, FILES_SECTION, FactorsEnded, LogIn, Options, Peer, Place, Refusal, Role, Standing, Web};
-use sha2::{Digest, Sha256};
+use larder_dav::{Guest, GuestBody, PasswordRefused, Tls, WebHandle};
+use larder_web::{BASE, FactorsEnded, FileView, LogIn, Options, Peer, Refusal, Role, Standing, Web, generation};
 
 use self::hosts::Hosts;
 use self::in_process::InProcess;
@@ -51,6 +50,8 @@ pub(crate) struct Surroundings {
     pub(crate) config: PageConfig,
     /// Whether shares are served at the same address.
     pub(crate) has_files: bool,
+    /// The view of them.
+    pub(crate) files: FileView,
     pub(crate) data: PathBuf,
     /// Passwords that open the record of the box.
     pub(crate) passwords: Arc<Passwords>,
@@ -60,7 +61,7 @@ pub(crate) struct PageGuest {
     web: Web,
     api: InProcess,
     around: Surroundings,
-    hosts: Hosts,
+    hosts: Arc<Hosts>,
 }
 
 impl PageGuest {
@@ -78,7 +79,10 @@ impl PageGuest {
         let clock = (Arc::new(SystemClock::default()) as Arc<dyn Clock>, options);
         let issuer = around.config.oidc.as_ref().map(issuer::of);
         let web = Web::with_issuer(ask, Arc::new(people), clock, issuer);
-        let guest = Self { web, api: InProcess::new(router), hosts: Hosts::new(&around.config.hosts), around };
+        let hosts = Arc::new(Hosts::new(&around.config.hosts));
+        let (known, tls) = (Arc::clone(&hosts), Arc::clone(&around.tls));
+        around.files.set_page(web.clone(), move |headers| is_asked_for(&known, &tls, headers));
+        let guest = Self { web, api: InProcess::new(router), hosts, around };
         guest.take_factors();
         guest.take_sessions();
         guest
@@ -117,6 +121,11 @@ impl PageGuest {
         self.web.end_factors(user).await
     }
 
+    /// The page is over: the files have a log-in of their own again.
+    pub(crate) fn leave_files(&self) {
+        self.around.files.end_page();
+    }
+
     /// The server stops: streams end, so that it does not wait for them.
     pub(crate) fn end_streams(&self) {
         self.web.end_streams();
@@ -132,14 +141,8 @@ impl PageGuest {
         }
     }
 
-    /// `hosts.known_alone`
-    fn is_asked_for(&self, headers: &HeaderMap) -> bool {
-        let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
-        host.is_some_and(|host| self.hosts.has(host, |name| self.around.tls.is_for(name)))
-    }
-
     async fn page(&self, head: Parts, body: Bytes, from: IpAddr) -> Response<GuestBody> {
-        if !self.is_asked_for(&head.headers) {
+        if !is_asked_for(&self.hosts, &self.around.tls, &head.headers) {
             let text = "This larder does not know itself by the name in the address. Open the page by the machine's \
                         address or name. If the name is right, add it to the configuration: hosts = [\"NAME\"] under \
                         [page] in larder.toml.\n";
@@ -171,30 +174,6 @@ impl Guest for PageGuest {
         }
     }
 
-    fn user(&self, headers: &HeaderMap) -> Option<GuestUser> {
-        if !self.is_asked_for(headers) {
-            return None;
-        }
-        let known = self.web.known(headers, true)?;
-        let place =
-            |place: Place| GuestPlace { href: place.href, name: place.name, is_files: place.section == FILES_SECTION };
-        Some(GuestUser {
-            name: known.user,
-            csrf: known.csrf,
-            log_out: "/+/logout",
-            places: known.places.into_iter().map(place).collect(),
-            theme: known.theme,
-        })
-    }
-
-    fn has_factor(&self, user: &str) -> bool {
-        self.web.has_factor(user)
-    }
-
-    fn log_in_path(&self, path: &str) -> String {
-        larder_web::log_in_path(path)
-    }
-
     fn answer(&self, mut head: Parts, body: Bytes, from: IpAddr) -> BoxFuture<'_, Response<GuestBody>> {
         Box::pin(async move {
             if !api_path(head.uri.path()) {
@@ -209,6 +188,12 @@ impl Guest for PageGuest {
             https_api::answer(head, body, from, &entitled, &self.api).await
         })
     }
+}
+
+/// `hosts.known_alone`
+fn is_asked_for(hosts: &Hosts, tls: &Tls, headers: &HeaderMap) -> bool {
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    host.is_some_and(|host| hosts.has(host, |name| tls.is_for(name)))
 }
 
 fn api_path(path: &str) -> bool {
@@ -291,17 +276,13 @@ impl LogIn for People {
 
     fn standing(&self, name: &str) -> Option<Standing> {
         let user = self.handle.user(name)?;
-        let password = user.password.clone();
         let role = match self.entitlements.now().roles.get(name)? {
             UserRole::Owner => Role::Owner,
             UserRole::User => Role::User,
             UserRole::Looker => Role::Looker,
         };
-        // The same after a restart, and another with each password that is set: each has a salt of its own.
         // Without one nobody logs in but by the issuer.
-        let has_password = password.is_some();
-        let hash = Sha256::digest(password.map(|password| password.to_text()).unwrap_or_default());
-        let generation = u64::from_le_bytes(hash.first_chunk().copied().unwrap_or_default());
+        let (has_password, generation) = (user.password.is_some(), generation(user.password.as_ref()));
         Some(Standing { role, generation, uid: user.uid, has_password })
     }
 

@@ -23,11 +23,11 @@ use base64ct::{Base64UrlUnpadded, Encoding};
 use bytes::Bytes;
 use hyper::StatusCode;
 use larder_base::{hex, passed};
+use larder_dav::browsers::Fail;
 use larder_people::PasswordHash;
 use parking_lot::{Mutex, RwLock};
 
-use super::super::fail::Fail;
-use super::sessions::{TokenHash, hash, secret};
+use crate::session::{Hash as TokenHash, hash, secret};
 
 const LINKS_MAX: usize = 10_000;
 const OF_USER_MAX: usize = 500;
@@ -96,6 +96,11 @@ impl Link {
     /// The share that it leads into.
     pub fn share(&self) -> &[u8] {
         self.path.split(|byte| *byte == b'/').next().unwrap_or_default()
+    }
+
+    /// As [`Link::id`], and no other link's.
+    pub fn whole_id(&self) -> String {
+        hex::encode(&self.hash)
     }
 
     /// A name for it that does not open it.

@@ -1,12 +1,10 @@
-//! What clients of WebDAV and browsers send, and what is kept for them: paths, headers, XML, forms, cookies, links.
+//! What clients of WebDAV send: paths, headers, XML.
 
 use hyper::header::{HeaderMap, HeaderValue};
 
-use super::super::conditions::{destination, of_this_server, parse_if, tokens};
-use super::super::path::{Place, href, push_escaped};
-use super::super::{get, xml};
-use super::form::{Form, cookies, decoded};
-use super::{links, upload_ops, zip};
+use super::conditions::{destination, of_this_server, parse_if, tokens};
+use super::path::{Place, href, push_escaped};
+use super::{get, xml};
 
 const HOST: &str = "nas:10443";
 
@@ -23,20 +21,17 @@ pub fn web_path(data: &[u8]) {
     assert!(out.is_ascii());
 }
 
-/// The headers Destination, If, Range and those of uploads, each with the same value.
+/// The headers Destination, If and Range, each with the same value.
 pub fn web_headers(data: &[u8]) {
     let (Ok(value), Ok(host)) = (HeaderValue::from_bytes(data), HeaderValue::from_str(HOST)) else { return };
     let mut headers = HeaderMap::new();
     headers.insert("host", host);
-    for name in ["destination", "if", "range", "upload-length", "upload-offset"] {
+    for name in ["destination", "if", "range"] {
         headers.insert(name, value.clone());
     }
     let _ = destination(&headers);
     if let Ok(lists) = parse_if(&headers) {
         assert!(tokens(lists.as_ref()).iter().all(|token| token.len() <= data.len()));
-    }
-    for name in ["upload-length", "upload-offset"] {
-        let _ = upload_ops::number(&headers, hyper::header::HeaderName::from_static(name));
     }
     let Ok(text) = std::str::from_utf8(data) else { return };
     let _ = of_this_server(text, &headers);
@@ -59,39 +54,6 @@ pub fn web_xml(data: &[u8]) {
     }
 }
 
-/// A query or the body of a form. Nothing in it is longer than it was.
-pub fn web_form(data: &[u8]) {
-    let form = Form::parse(data);
-    for name in ["name", "csrf", ""] {
-        assert!(form.all(name).map(<[u8]>::len).sum::<usize>() <= data.len());
-        assert!(form.text(name).is_none() || form.has(name));
-    }
-    assert!(decoded(data, false).len() <= data.len());
-}
-
-/// A header of cookies.
-pub fn web_cookies(data: &[u8]) {
-    let Ok(value) = HeaderValue::from_bytes(data) else { return };
-    let mut headers = HeaderMap::new();
-    headers.append("cookie", value);
-    for cookie in cookies(&headers, "larder_session") {
-        assert!(cookie.len() <= data.len() && !cookie.contains(';'));
-    }
-}
-
-/// The file of links: what is read is written as it was.
-pub fn web_links(data: &[u8]) {
-    let Ok(found) = links::parse(data) else { return };
-    let again = links::parse(links::print(&found).as_bytes());
-    assert!(again.is_ok_and(|again| again == found));
-}
-
-/// A name for an archive: nothing in it leads up or to a root.
-pub fn web_zip_name(data: &[u8]) {
-    let name = zip::name_of(data);
-    assert!(!name.starts_with('/') && !name.contains('\\') && name.split('/').all(|part| part != ".." && part != "."));
-}
-
 #[cfg(test)]
 #[path = "../../../fuzz/driver.rs"]
 mod driver;
@@ -99,28 +61,6 @@ mod driver;
 #[cfg(test)]
 mod tests {
     use super::driver::drive;
-
-    #[test]
-    fn fuzz_web_form() {
-        let seeds = ["name=a+b%20c&csrf=0f", "sort=size&down&page=2", "q=%c3%a4&&=%"];
-        drive("web_form", &seeds.map(|seed| seed.as_bytes().to_vec()), super::web_form);
-    }
-
-    #[test]
-    fn fuzz_web_cookies() {
-        let seeds = ["larder_session=00ff; a=b", "larder_session=;larder_session==x; b"];
-        drive("web_cookies", &seeds.map(|seed| seed.as_bytes().to_vec()), super::web_cookies);
-    }
-
-    #[test]
-    fn fuzz_web_links() {
-        let hash = "07".repeat(32);
-        let password = format!("argon2id$19456$2$1${}${}", "ab".repeat(16), "cd".repeat(32));
-        let lines = format!("larder links 1\n{hash} 1 2 - 616e6e 73\n{hash} -1 9 {password} 61 732f61\n");
-        let now = format!("larder links 2\n{hash} 1 2 - 616e6e 73 1000 -\n{hash} -1 9 {password} 61 732f61 - 5\n");
-        let seeds = [lines.into_bytes(), now.into_bytes(), b"larder links 2\n".to_vec()];
-        drive("web_links", &seeds, super::web_links);
-    }
 
     #[test]
     fn fuzz_web_path() {
@@ -150,11 +90,5 @@ mod tests {
             "<lockinfo xmlns='DAV:'><lockscope><exclusive/></lockscope><owner><![CDATA[x]]>&#228;</owner></lockinfo>",
         ];
         drive("web_xml", &seeds.map(|seed| seed.as_bytes().to_vec()), super::web_xml);
-    }
-
-    #[test]
-    fn fuzz_web_zip_name() {
-        let seeds = [&b"a/../b"[..], b"..\\x", b"/a//./\xff"];
-        drive("web_zip_name", &seeds.map(<[u8]>::to_vec), super::web_zip_name);
     }
 }

@@ -5,10 +5,9 @@
 //! - `zip.names_stay_below`: a name is relative, in UTF-8 (bit 11), and has no `..` and no backslash, which
 //!   some programs take for a slash.
 
+use chrono::{DateTime, Datelike, Timelike};
 use crc32fast::Hasher;
 use larder_base::Timestamp;
-
-use super::super::civil::civil;
 
 const LOCAL: u32 = 0x0403_4b50;
 const DESCRIPTOR: u32 = 0x0807_4b50;
@@ -61,14 +60,17 @@ pub fn name_of(path: &[u8]) -> String {
 
 /// 4.4.6: two seconds, local or not; from 1980 on. In UTC, since a server knows no other zone of its readers.
 fn dos_time(time: Timestamp) -> [u8; 4] {
-    let (year, month, day, secs) = civil(time);
-    let field = |value: i64| u16::try_from(value).unwrap_or_default();
-    let (clock, date) = match year {
-        ..1980 => (0, 1 << 5 | 1),
-        2108.. => (23 << 11 | 59 << 5 | 29, 127 << 9 | 12 << 5 | 31),
-        year => (
-            field(secs / 3600) << 11 | field(secs / 60 % 60) << 5 | field(secs % 60 / 2),
-            field(year - 1980) << 9 | field(month) << 5 | field(day),
+    let field = |value: u32| u16::try_from(value).unwrap_or_default();
+    const FIRST: (u16, u16) = (0, 1 << 5 | 1);
+    const LAST: (u16, u16) = (23 << 11 | 59 << 5 | 29, 127 << 9 | 12 << 5 | 31);
+    let (clock, date) = match DateTime::from_timestamp(time.secs, 0) {
+        None if time.secs < 0 => FIRST,
+        None => LAST,
+        Some(at) if at.year() < 1980 => FIRST,
+        Some(at) if at.year() > 2107 => LAST,
+        Some(at) => (
+            field(at.hour() << 11 | at.minute() << 5 | at.second() / 2),
+            field((at.year().unsigned_abs() - 1980) << 9 | at.month() << 5 | at.day()),
         ),
     };
     let ([a, b], [c, d]) = (u16::to_le_bytes(clock), u16::to_le_bytes(date));

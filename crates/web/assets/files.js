@@ -9,7 +9,7 @@
   const encoded = (path) => path.split("/").map(encodeURIComponent).join("/");
   const nameOf = (path) => path.replace(/\/$/, "").split("/").pop();
   // On a small screen the navigation is wider than its place.
-  $(".house [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+  $(".bar ul [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 
   function el(tag, properties = {}, ...children) {
     const made = document.createElement(tag);

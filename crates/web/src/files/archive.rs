@@ -23,20 +23,17 @@ use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use hyper::header::{self, HeaderValue};
 use hyper::{Response, StatusCode};
+use larder_dav::browsers::{Answer, Fail, Turn, disposition, empty, join, name};
+use larder_doors::strangers::network;
+use larder_doors::tree::{Room, Spot};
 use larder_files::Uses;
 use larder_fs::{ACCESS_EXECUTE, ACCESS_READ, Attr, FileKind, Ino, NameMatch};
 use tokio::sync::mpsc;
 
-use super::super::context::Answer;
-use super::super::fail::Fail;
-use super::super::get::disposition;
-use super::super::path::{join, name};
-use super::super::places::{ArchiveKey as Key, Place};
-use super::html::private;
-use super::visit::{SNAPSHOTS, Visit};
+use super::shelf::private;
+use super::state::ArchiveKey as Key;
+use super::visit::{FileVisit, SNAPSHOTS};
 use super::zip::{Zip, name_of};
-use larder_doors::strangers::network;
-use larder_doors::tree::{Room, Spot};
 
 const READ_BYTES: usize = 512 << 10;
 const PIECES_MAX: usize = 3;
@@ -54,7 +51,7 @@ const WINDOW_TIME: Duration = Duration::from_secs(60);
 /// Names that one selection may have.
 const SELECTION_MAX: usize = 10_000;
 
-fn turn(visit: &Visit) -> Result<Place<Key>, Fail> {
+fn turn(visit: &FileVisit) -> Result<Turn<Key>, Fail> {
     const FULL: Fail =
         Fail::new(StatusCode::SERVICE_UNAVAILABLE, "too many archives are being downloaded: try again soon");
     let (user, address) = (&visit.context.user.name, network(visit.context.view.address));
@@ -70,7 +67,7 @@ fn turn(visit: &Visit) -> Result<Place<Key>, Fail> {
             (Key::LinksAt(address), OF_LINKS_ADDRESS_MAX),
         ],
     };
-    visit.context.shared.archives.take(&bounds).ok_or(FULL)
+    visit.files.archives.take(&bounds).ok_or(FULL)
 }
 
 /// Something to go into the archive: where it is, and its name in it.
@@ -102,7 +99,7 @@ struct Pieces {
 }
 
 /// The folder `dir`, or only these names of it.
-pub async fn answer(visit: Visit, room: Room, dir: Attr, names: Vec<Bytes>) -> Answer {
+pub async fn answer(visit: FileVisit, room: Room, dir: Attr, names: Vec<Bytes>) -> Answer {
     room.files().access(&room.cred, dir.id.ino, ACCESS_READ | ACCESS_EXECUTE).await?;
     if names.len() > SELECTION_MAX {
         return Err(Fail::bad_request("too many names are selected: download the folder"));
@@ -128,7 +125,7 @@ pub async fn answer(visit: Visit, room: Room, dir: Attr, names: Vec<Bytes>) -> A
         }
     }
     let turn = turn(&visit)?;
-    let mut response = Response::new(super::super::context::empty());
+    let mut response = Response::new(empty());
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/zip"));
     private(headers);
@@ -159,7 +156,7 @@ pub async fn answer(visit: Visit, room: Room, dir: Attr, names: Vec<Bytes>) -> A
     Ok(response)
 }
 
-async fn write(visit: Visit, items: Vec<Item>, mut pieces: Pieces, _turn: Place<Key>, whole: &AtomicBool) {
+async fn write(visit: FileVisit, items: Vec<Item>, mut pieces: Pieces, _turn: Turn<Key>, whole: &AtomicBool) {
     let mut zip = Zip::default();
     for item in items {
         let Err(stop) = add(&visit, item, &mut zip, &mut pieces).await else { continue };
@@ -200,7 +197,7 @@ impl Pieces {
 }
 
 /// One item, with all that is below it.
-async fn add(visit: &Visit, item: Item, zip: &mut Zip, pieces: &mut Pieces) -> Result<(), Stop> {
+async fn add(visit: &FileVisit, item: Item, zip: &mut Zip, pieces: &mut Pieces) -> Result<(), Stop> {
     if item.attr.kind == FileKind::File {
         return add_file(visit, &item, zip, pieces).await;
     }
@@ -276,7 +273,7 @@ async fn next(level: &mut Level, path: &[u8]) -> Result<Option<(Bytes, Attr)>, S
     Ok(level.pending.pop())
 }
 
-async fn add_file(visit: &Visit, item: &Item, zip: &mut Zip, pieces: &mut Pieces) -> Result<(), Stop> {
+async fn add_file(visit: &FileVisit, item: &Item, zip: &mut Zip, pieces: &mut Pieces) -> Result<(), Stop> {
     let (files, ino) = (item.room.files(), item.attr.id.ino);
     let failed = |why: String| Stop::Failed(item.path.clone(), why);
     let of = |error: larder_fs::FsError| failed(error.to_string());
@@ -294,7 +291,7 @@ async fn add_file(visit: &Visit, item: &Item, zip: &mut Zip, pieces: &mut Pieces
             return Err(failed("it was truncated while it was sent".to_owned()));
         }
         at += read.len() as u64;
-        visit.context.shared.stats.read(read.len());
+        visit.context.sends(read.len());
         for chunk in read.chunks {
             member.add(&chunk);
             pieces.send(chunk).await?;

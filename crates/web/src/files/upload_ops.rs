@@ -8,14 +8,11 @@ use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode};
 use larder_base::traffic::{self, Wait};
+use larder_dav::browsers::{Answer, Arriving, Body, Context, Fail, PAUSE, status, text};
 use larder_fs::FILE_BYTES_MAX;
 
-use super::super::conditions::text;
-use super::super::context::{Answer, Body, Context, status};
-use super::super::fail::Fail;
-use super::super::put::Arriving;
-use super::super::upload::PAUSE;
-use super::html::OWN;
+use super::entrance::OWN;
+use super::state::Files;
 use super::uploads::{Held, Stage};
 
 const SILENCE_MAX: Duration = Duration::from_secs(60);
@@ -35,15 +32,15 @@ fn at(code: StatusCode, offset: u64) -> Response<Body> {
     response
 }
 
-pub async fn begin(context: &Context) -> Answer {
+pub async fn begin(files: &Files, context: &Context) -> Answer {
     let length = number(&context.headers, LENGTH)?;
     if length > FILE_BYTES_MAX {
         return Err(Fail::new(StatusCode::PAYLOAD_TOO_LARGE, "the file is too large"));
     }
     // Before the next one, those that nobody goes on with make room (`uploads.silent_bounded`).
-    context.shared.uploads.expire(Instant::now());
+    files.uploads.expire(Instant::now());
     let arriving = Arriving::begin(context).await?;
-    let id = context.shared.uploads.add(&context.user, arriving, length)?;
+    let id = files.uploads.add(&context.user, arriving, length)?;
     let mut response = at(StatusCode::CREATED, 0);
     if let Ok(url) = HeaderValue::from_str(&format!("{OWN}upload/{id}")) {
         response.headers_mut().insert(header::LOCATION, url);
@@ -52,8 +49,8 @@ pub async fn begin(context: &Context) -> Answer {
 }
 
 /// A request for the upload `id`.
-pub async fn go_on(context: Context, id: &str, body: &mut Incoming) -> Answer {
-    let entry = context.shared.uploads.find(id, &context.user)?;
+pub async fn go_on(files: &Files, context: Context, id: &str, body: &mut Incoming) -> Answer {
+    let entry = files.uploads.find(id, &context.user)?;
     match context.method.as_str() {
         "HEAD" => {
             let held = entry.hold().await?;
@@ -63,9 +60,9 @@ pub async fn go_on(context: Context, id: &str, body: &mut Incoming) -> Answer {
                 Stage::Failed(fail) => Err(fail.clone()),
             }
         }
-        "PATCH" => append(context, id, entry.hold().await?, body).await,
+        "PATCH" => append(files, context, id, entry.hold().await?, body).await,
         "DELETE" => {
-            context.shared.uploads.remove(id);
+            files.uploads.remove(id);
             let _ = entry.hold().await;
             Ok(status(StatusCode::NO_CONTENT))
         }
@@ -73,7 +70,7 @@ pub async fn go_on(context: Context, id: &str, body: &mut Incoming) -> Answer {
     }
 }
 
-async fn append(context: Context, id: &str, mut held: Held, body: &mut Incoming) -> Answer {
+async fn append(files: &Files, context: Context, id: &str, mut held: Held, body: &mut Incoming) -> Answer {
     let offset = number(&context.headers, OFFSET)?;
     let length = held.entry.length;
     match &*held.stage {
@@ -88,15 +85,15 @@ async fn append(context: Context, id: &str, mut held: Held, body: &mut Incoming)
         // A client that went may come again; a file that could not be written cannot go on.
         if !matches!(fail.status, StatusCode::BAD_REQUEST | StatusCode::REQUEST_TIMEOUT) {
             *held.stage = Stage::Failed(fail.clone());
-            context.shared.uploads.remove(id);
+            files.uploads.remove(id);
         }
         if fail.status == StatusCode::INSUFFICIENT_STORAGE {
             // Those that nobody goes on with make room.
-            context.shared.uploads.expire(Instant::now());
+            files.uploads.expire(Instant::now());
         }
         return Err(fail);
     }
-    context.shared.uploads.expire(Instant::now());
+    files.uploads.expire(Instant::now());
     let reached = match &*held.stage {
         Stage::Arriving(arriving) => arriving.upload.bytes(),
         _ => length,
@@ -128,7 +125,7 @@ async fn receive(context: &Context, held: &mut Held, body: &mut Incoming) -> Res
     let Held { entry, stage, superseded } = held;
     let Stage::Arriving(arriving) = &mut **stage else { return Ok(()) };
     let (length, upload) = (entry.length, &mut arriving.upload);
-    upload.comes_by(context.arrivals.memory());
+    upload.comes_by(context.memory());
     loop {
         let next = tokio::select! {
             next = traffic::waiting(Wait::Client, tokio::time::timeout(SILENCE_MAX, body.frame())) => next.map_err(|_| SILENT)?,
@@ -150,7 +147,7 @@ async fn receive(context: &Context, held: &mut Held, body: &mut Incoming) -> Res
                 if upload.bytes() + data.len() as u64 > length {
                     return Err(TOO_LONG);
                 }
-                context.shared.stats.written(data.len());
+                context.receives(data.len());
                 entry.came(upload.bytes() + data.len() as u64);
                 if !data.is_empty() {
                     upload.push(data).await?;

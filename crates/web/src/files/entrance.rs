@@ -1,35 +1,35 @@
-//! Logging in by a page, and out: a session in a cookie, for browsers.
+//! Sessions of the file view, and the log-in where the page is not at the same address.
 //!
 //! - `entrance.guessing_is_slow`: a password that a page sends is verified, delayed and locked out as that
 //!   of any other client of this door (`login.guessing_is_slow`). Passwords of links are too.
 //! - `entrance.own_pages_alone`: what changes something, or logs in, comes from a page of this server: a
 //!   browser says where a request comes from.
-//! - `entrance.factor_elsewhere`: a user with a second factor logs in where it is asked for, at the guest's. This form
+//! - `entrance.factor_elsewhere`: a user with a second factor logs in where it is asked for, at the page. This form
 //!   asks for none, so it lets that user in by no password.
 
-use std::net::IpAddr;
-use std::time::Instant;
+use std::sync::Arc;
 
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
-use hyper::{Method, Response, StatusCode, Uri};
+use hyper::{Response, StatusCode, Uri};
+use larder_dav::browsers::{Answer, Body, BrowserSession, Fail, Place, Refused, Stranger, Way, push_escaped, text};
 use larder_people::User;
 
-use super::super::auth::{self, Refused};
-use super::super::conditions::text;
-use super::super::context::{Answer, Body};
-use super::super::fail::Fail;
-use super::super::guest::Guest;
-use super::super::path::Place;
-use super::super::shared::Shared;
-use super::form::{Form, cookies};
-use super::html::{OWN, Page, escaped, icon, redirect};
-use super::sessions::{AGE_MAX, Session, Who};
-use std::sync::Arc;
+use super::shelf::{redirect, respond};
+use super::state::Files;
+use super::viewer::Viewer;
+use crate::form::{Form, cookies};
+use crate::note::Note;
+use crate::pages::log_in::LogInPage;
+use crate::router::log_in_path;
+use crate::session::{AGE_MAX, generation, is_same};
 
+/// Where what belongs to the file view is. No share has such a name.
+pub const OWN: &str = "/.larder/";
 const COOKIE: &str = "larder_session";
 /// Browsers take this name only from TLS, for the whole host and no other (RFC 6265bis 4.1.3.2).
 const COOKIE_TLS: &str = "__Host-larder_session";
+const CSRF: HeaderName = HeaderName::from_static("x-csrf-token");
 
 /// Whether the browser sees TLS, here or at a proxy in front.
 pub fn is_secure(tls: bool, headers: &HeaderMap) -> bool {
@@ -37,28 +37,42 @@ pub fn is_secure(tls: bool, headers: &HeaderMap) -> bool {
         .is_some_and(|proto| proto.eq_ignore_ascii_case("https"))
 }
 
-/// The session of a request, with its user as the user is now.
-pub fn session(shared: &Shared, headers: &HeaderMap) -> Option<(Arc<User>, Session)> {
-    let tokens = cookies(headers, COOKIE_TLS).chain(cookies(headers, COOKIE));
-    tokens.filter_map(|token| shared.sessions.find(token, Instant::now())).find_map(|session| {
-        let Who::User { name, password } = &session.who else { return None };
-        let user = shared.user(name).filter(|user| user.password == *password)?;
-        Some((user, session))
+/// The session of a request, with its user as the user is now: of the log-in here, or of the page's at the same address.
+pub fn session(
+    files: &Files,
+    headers: &HeaderMap,
+    way: Way,
+    find: &dyn Fn(&str) -> Option<Arc<User>>,
+) -> Option<(Arc<User>, BrowserSession)> {
+    own_session(files, headers, find).or_else(|| {
+        let page = files.page().filter(|page| way.serves.guest && (page.is_asked_for)(headers))?;
+        let known = page.web.known(headers, true)?;
+        let user = find(&known.user)?;
+        Some((user, BrowserSession { id: known.id, csrf: known.csrf, is_of_guest: true }))
     })
 }
 
-/// The session of somebody who logged in at the guest's, with its user.
-pub fn guest_session(shared: &Shared, guest: &dyn Guest, headers: &HeaderMap) -> Option<(Arc<User>, Session)> {
-    let known = guest.user(headers)?;
-    let user = shared.user(&known.name)?;
-    Some((user, Session::of_guest(known)))
+/// The session of the log-in here.
+pub fn own_session(
+    files: &Files,
+    headers: &HeaderMap,
+    find: &dyn Fn(&str) -> Option<Arc<User>>,
+) -> Option<(Arc<User>, BrowserSession)> {
+    let tokens = cookies(headers, COOKIE_TLS).chain(cookies(headers, COOKIE));
+    tokens.filter_map(|token| files.own.find(token, files.now(), true)).find_map(|session| {
+        let user = find(&session.user).filter(|user| generation(user.password.as_ref()) == session.generation)?;
+        let id = session.id();
+        Some((user, BrowserSession { id, csrf: session.csrf, is_of_guest: false }))
+    })
 }
 
-/// Whether the client is a person's browser: programs do not ask for HTML.
-pub fn wants_page(method: &Method, headers: &HeaderMap) -> bool {
-    let reads = method == Method::GET || method == Method::HEAD;
-    let accepts = text(headers, header::ACCEPT).is_some_and(|accept| accept.contains("text/html"));
-    reads && accepts && !headers.contains_key(header::AUTHORIZATION)
+/// A change by a session needs its token (`browsers.token_on_each_change`); `form` may hold it instead of a header.
+pub fn check_token(session: Option<&BrowserSession>, headers: &HeaderMap, form: Option<&Form>) -> Result<(), Fail> {
+    const MISSING: Fail = Fail::forbidden("the page is too old: load it again");
+    check_origin(headers)?;
+    let Some(session) = session else { return Ok(()) };
+    let given = text(headers, CSRF).or(form.and_then(|form| form.get("csrf")));
+    if given.is_some_and(|given| is_same(given, &session.csrf)) { Ok(()) } else { Err(MISSING) }
 }
 
 /// `entrance.own_pages_alone`.
@@ -78,13 +92,13 @@ pub fn check_origin(headers: &HeaderMap) -> Result<(), Fail> {
 }
 
 /// To the page that asks for name and password, and back to here afterwards.
-pub fn to_login(parts: &Parts, guest: Option<&dyn Guest>) -> Response<Body> {
-    let mut to = String::new();
-    let here = parts.uri.path_and_query().map_or("/", |here| here.as_str());
-    super::super::path::push_escaped(&mut to, here.as_bytes());
-    if let Some(guest) = guest {
-        return redirect(&guest.log_in_path(here));
+pub fn to_login(files: &Files, head: &Parts, way: Way) -> Response<Body> {
+    let here = head.uri.path_and_query().map_or("/", |here| here.as_str());
+    if way.serves.guest && files.page().is_some() {
+        return redirect(&log_in_path(here));
     }
+    let mut to = String::new();
+    push_escaped(&mut to, here.as_bytes());
     redirect(&if here == "/" { format!("{OWN}login") } else { format!("{OWN}login?to={to}") })
 }
 
@@ -99,54 +113,44 @@ fn safe_target(to: Option<&str>) -> String {
     found.unwrap_or_else(|| "/".to_owned())
 }
 
-pub fn login_page(to: Option<&str>, name: &str, wrong: Option<(StatusCode, &str)>) -> Response<Body> {
-    let (status, note) = match wrong {
-        Some((status, text)) => (status, format!("<p class=\"wrong\" role=\"alert\">{text}</p>")),
-        None => (StatusCode::OK, String::new()),
+/// The form of the page, which is sent to here.
+pub fn login_page(to: Option<&str>, name: &str, refused: Option<(StatusCode, &str)>) -> Answer {
+    let (status, refusal) = refused.map_or((StatusCode::OK, None), |(status, text)| (status, Some(Note::fault(text))));
+    let page = LogInPage {
+        frame: Viewer::default().frame("Log in"),
+        action: "/.larder/login",
+        next: ("to", safe_target(to)),
+        name: name.to_owned(),
+        refusal,
+        passkey: None,
+        issuer: None,
     };
-    let focus = |is_it: bool| if is_it { " autofocus" } else { "" };
-    Page {
-        status,
-        title: "Log in".to_owned(),
-        main: format!(
-            "<div class=\"card centred login\"><div class=\"emblem\">{}</div><h1>Log in</h1>{note}\
-             <form method=\"post\" action=\"{OWN}login\"><input type=\"hidden\" name=\"to\" value=\"{}\">\
-             <label class=\"field\">Name<input name=\"name\" value=\"{}\" autocomplete=\"username\" autocapitalize=\"none\" spellcheck=\"false\" \
-             required maxlength=\"200\"{}></label>\
-             <label class=\"field\">Password<input type=\"password\" name=\"password\" autocomplete=\"current-password\" required{}></label>\
-             <button class=\"button primary wide\">Log in</button></form></div>",
-            icon("logo"),
-            escaped(&safe_target(to)),
-            escaped(name),
-            focus(name.is_empty()),
-            focus(!name.is_empty()),
-        ),
-        class: "plain",
-        ..Page::default()
-    }
-    .respond(false)
+    respond(status, &page, &page.frame.nonce, false)
 }
 
 const HAS_FACTOR: &str = "This name has a second factor. Log in at the address of larder's page, which asks for it; \
                           the files are there as well.";
 
-pub async fn log_in(shared: &Shared, address: IpAddr, headers: &HeaderMap, tls: bool, form: &Form) -> Answer {
+pub async fn log_in(files: &Files, stranger: &Stranger, headers: &HeaderMap) -> Answer {
     check_origin(headers)?;
-    let (name, to) = (form.text("name").unwrap_or_default(), form.text("to"));
-    let given = form.text("password").unwrap_or_default();
-    match auth::verify(shared, address, name, given.to_owned()).await {
+    let form = Form::read_leniently(&stranger.form);
+    let (name, to) = (form.get("name").unwrap_or_default(), form.get("to"));
+    let given = form.get("password").unwrap_or_default();
+    match stranger.verify(name, given.to_owned()).await {
         // `entrance.factor_elsewhere`
-        Ok(user) if shared.guest().is_some_and(|guest| guest.has_factor(&user.name)) => {
-            Ok(login_page(to, name, Some((StatusCode::FORBIDDEN, HAS_FACTOR))))
+        Ok(user) if files.page().is_some_and(|page| page.web.has_factor(&user.name)) => {
+            login_page(to, name, Some((StatusCode::FORBIDDEN, HAS_FACTOR)))
         }
         Ok(user) => {
-            let who = Who::User { name: user.name.clone(), password: user.password.clone() };
-            let token = shared.sessions.begin(who, Instant::now());
+            let agent = text(headers, header::USER_AGENT).unwrap_or_default();
+            let generation = generation(user.password.as_ref());
+            let token = files.own.begin(&user.name, generation, Some(stranger.address), agent, files.now());
             let mut response = redirect(&safe_target(to));
-            set_cookie(response.headers_mut(), &token, AGE_MAX.as_secs(), is_secure(tls, headers));
+            let secure = is_secure(stranger.way.tls, headers);
+            set_cookie(response.headers_mut(), &token, AGE_MAX.as_secs(), secure);
             Ok(response)
         }
-        Err(refused) => Ok(login_page(to, name, Some(why(&refused)))),
+        Err(refused) => login_page(to, name, Some(why(&refused))),
     }
 }
 
@@ -159,8 +163,8 @@ pub fn why(refused: &Refused) -> (StatusCode, &'static str) {
     }
 }
 
-pub fn log_out(shared: &Shared, session: &Session, secure: bool) -> Response<Body> {
-    shared.sessions.end(session);
+pub fn log_out(files: &Files, user: &str, session: &BrowserSession, secure: bool) -> Response<Body> {
+    files.own.end_id(user, &session.id);
     let mut response = redirect(&format!("{OWN}login"));
     set_cookie(response.headers_mut(), "", 0, secure);
     response
@@ -213,14 +217,5 @@ mod tests {
         ] {
             assert_eq!(check_origin(&headers(&all)).is_ok(), is_ours, "{all:?}");
         }
-    }
-
-    #[test]
-    fn browsers_are_told_from_programs() {
-        let wants = |all: &[(&'static str, &str)]| wants_page(&Method::GET, &headers(all));
-        assert!(wants(&[("accept", "text/html,application/xhtml+xml;q=0.9")]));
-        assert!(!wants(&[("accept", "*/*")]) && !wants(&[]));
-        assert!(!wants(&[("accept", "text/html"), ("authorization", "Basic x")]));
-        assert!(!wants_page(&Method::PUT, &headers(&[("accept", "text/html")])));
     }
 }

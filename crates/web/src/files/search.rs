@@ -8,18 +8,19 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use askama::Template;
 use bytes::Bytes;
+use hyper::StatusCode;
+use larder_dav::browsers::{Answer, Fail, join, name, parent};
+use larder_doors::tree::Room;
 use larder_fs::{ACCESS_EXECUTE, ACCESS_READ, Attr, FileKind, FsError, Ino};
 use tokio::sync::Semaphore;
 
-use super::super::context::Answer;
-use super::super::fail::Fail;
-use super::super::path::{join, name, parent};
-use super::frame::{around_of, crumbs, tools};
-use super::html::{Page, counted, escaped, human, icon, shown, time};
 use super::listing::{kind_icon, search_box};
-use super::visit::Visit;
-use larder_doors::tree::Room;
+use super::shelf::{Shelf, counted, human, respond};
+use super::visit::FileVisit;
+use crate::text::Moment;
+use crate::visit::Frame;
 
 const TIME_MAX: Duration = Duration::from_secs(10);
 const RESULTS_MAX: usize = 500;
@@ -59,7 +60,52 @@ impl Words {
     }
 }
 
-pub async fn page(visit: &Visit, room: &Room, dir: &Attr, text: &str) -> Answer {
+/// A match as the page shows it.
+struct HitView {
+    href: String,
+    mark: &'static str,
+    name: String,
+    folder_href: String,
+    /// Below the folder of the search; empty for itself.
+    folder: String,
+    size: String,
+    at: Moment,
+}
+
+impl HitView {
+    fn of(visit: &FileVisit, hit: &Hit) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let is_folder = hit.attr.kind == FileKind::Directory;
+        let (mark, query) = if is_folder { ("folder", "") } else { (kind_icon(name(&hit.path)), "?view") };
+        let folder = parent(&hit.path);
+        let below = folder.strip_prefix(&visit.path()[..]).unwrap_or_default();
+        Self {
+            href: format!("{}{query}", visit.href(&hit.path, is_folder)),
+            mark,
+            name: text(name(&hit.path)),
+            folder_href: visit.href(&folder, true),
+            folder: text(below.strip_prefix(b"/").unwrap_or(below)),
+            size: if is_folder { String::new() } else { human(hit.attr.size) },
+            at: Moment::of_stamp(hit.attr.mtime),
+        }
+    }
+}
+
+#[derive(Template)]
+#[template(path = "files/search.html")]
+struct FileSearchPage {
+    frame: Frame,
+    shelf: Shelf,
+    matches: String,
+    words: String,
+    top_href: String,
+    top: String,
+    looked_at: String,
+    cut: &'static str,
+    hits: Vec<HitView>,
+}
+
+pub async fn page(visit: &FileVisit, room: &Room, dir: &Attr, text: &str) -> Answer {
     let text: String = text.chars().take(200).collect();
     let words = Words::of(&text);
     let Ok(_turn) = TURNS.acquire().await else { return Err(Fail::not_found()) };
@@ -67,53 +113,18 @@ pub async fn page(visit: &Visit, room: &Room, dir: &Attr, text: &str) -> Answer 
         true => Found::default(),
         false => search(room, dir, visit.path(), &words).await?,
     };
-    let count = counted(found.hits.len() as u64, "match", "matches");
-    let mut main = format!("<h1 class=\"title\">{count} for “{}”</h1>", escaped(&text));
-    let cut = found.cut.map(|why| format!(" {why}")).unwrap_or_default();
-    main.push_str(&format!(
-        "<p class=\"dim\">Below <a href=\"{}\"><bdi>{}</bdi></a>, among {}.{cut}</p>",
-        visit.href(visit.path(), true),
-        shown(name(visit.path())),
-        counted(found.looked_at, "name", "names")
-    ));
-    if !found.hits.is_empty() {
-        main.push_str(
-            "<table class=\"files\"><thead><tr><th scope=\"col\" class=\"name\">Name</th><th scope=\"col\" class=\"size\">Size</th>\
-             <th scope=\"col\" class=\"time\">Changed</th></tr></thead><tbody>",
-        );
-        found.hits.iter().for_each(|hit| push_hit(&mut main, visit, hit));
-        main.push_str("</tbody></table>");
-    }
-    let page = Page {
-        title: format!("Search: {text}"),
-        head: crumbs(visit),
-        tools: format!("{}{}", search_box(visit, &text), tools(visit)),
-        around: around_of(visit),
-        main,
-        csrf: visit.csrf(),
-        ..Page::default()
+    let page = FileSearchPage {
+        frame: visit.viewer.frame(&format!("Search: {text}")),
+        shelf: Shelf { search: search_box(visit, &text), ..Shelf::of(visit, "") },
+        matches: counted(found.hits.len() as u64, "match", "matches"),
+        words: text,
+        top_href: visit.href(visit.path(), true),
+        top: String::from_utf8_lossy(name(visit.path())).into_owned(),
+        looked_at: counted(found.looked_at, "name", "names"),
+        cut: found.cut.unwrap_or_default(),
+        hits: found.hits.iter().map(|hit| HitView::of(visit, hit)).collect(),
     };
-    Ok(page.respond(visit.is_head()))
-}
-
-fn push_hit(out: &mut String, visit: &Visit, hit: &Hit) {
-    let is_folder = hit.attr.kind == FileKind::Directory;
-    let (mark, query) = if is_folder { ("folder", "") } else { (kind_icon(name(&hit.path)), "?view") };
-    let size = if is_folder { String::new() } else { human(hit.attr.size) };
-    let folder = parent(&hit.path);
-    let below = folder.strip_prefix(&visit.path()[..]).unwrap_or_default();
-    let below = below.strip_prefix(b"/").unwrap_or(below);
-    let place = if below.is_empty() { "this folder".to_owned() } else { shown(below) };
-    out.push_str(&format!(
-        "<tr><td class=\"name\"><a href=\"{}{query}\">{}<span class=\"label\"><bdi>{}</bdi></span></a>\
-         <span class=\"place dim\">in <a href=\"{}\"><bdi>{place}</bdi></a></span></td><td class=\"size\">{size}</td>\
-         <td class=\"time\">{}</td></tr>\n",
-        visit.href(&hit.path, is_folder),
-        icon(mark),
-        shown(name(&hit.path)),
-        visit.href(&folder, true),
-        time(hit.attr.mtime)
-    ));
+    respond(StatusCode::OK, &page, &page.frame.nonce, visit.is_head())
 }
 
 /// The nearest folders first.

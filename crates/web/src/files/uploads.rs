@@ -18,18 +18,18 @@ use std::time::{Duration, Instant};
 
 use hyper::StatusCode;
 use larder_base::hex;
+use larder_dav::browsers::{Arriving, Fail};
+use larder_doors::tree::ShareState;
 use larder_fs::Cred;
 use larder_people::{Door, User, Who};
 use parking_lot::Mutex;
 use tokio::sync::{Mutex as Turn, Notify, OwnedMutexGuard, watch};
 
-use super::super::fail::Fail;
-use super::super::put::Arriving;
-use super::sessions::secret;
-use larder_doors::tree::ShareState;
+use crate::session::secret;
 
 const UPLOADS_MAX: usize = 256;
 const OF_USER_MAX: usize = 32;
+const EXPIRE_EVERY: Duration = Duration::from_secs(20);
 const SILENT_MAX: Duration = Duration::from_secs(2 * 3600);
 /// A client that sends less in [`SILENT_AFTER`] holds its place without using it.
 const LIVELY_BYTES: u64 = 1 << 20;
@@ -50,19 +50,20 @@ pub enum Stage {
     Failed(Fail),
 }
 
-pub struct Entry {
+/// An upload that is under way.
+pub struct Resumable {
     user: String,
     uid: u32,
     share: Arc<ShareState>,
     pub length: u64,
-    seen: Mutex<Seen>,
+    seen: Mutex<Progress>,
     stage: Arc<Turn<Stage>>,
     requests: watch::Sender<u64>,
 }
 
 /// What came of an upload, and when.
 #[derive(Clone, Copy)]
-struct Seen {
+struct Progress {
     /// The last request or byte.
     last: Instant,
     bytes: u64,
@@ -104,20 +105,20 @@ fn surplus(mut silent: Vec<Silent>, left_bytes: u64, total_bytes: u64) -> Vec<St
 
 #[derive(Default)]
 pub struct Uploads {
-    all: Mutex<HashMap<String, Arc<Entry>>>,
+    all: Mutex<HashMap<String, Arc<Resumable>>>,
     /// Whoever looks after them sleeps while there are none.
     begun: Notify,
 }
 
 /// The right to go on with an upload, until another request comes for it.
 pub struct Held {
-    pub entry: Arc<Entry>,
+    pub entry: Arc<Resumable>,
     pub stage: OwnedMutexGuard<Stage>,
     /// Changes when another request has come for the same upload.
     pub superseded: watch::Receiver<u64>,
 }
 
-impl Entry {
+impl Resumable {
     /// `uploads.newest_request_wins`.
     pub async fn hold(self: &Arc<Self>) -> Result<Held, Fail> {
         self.requests.send_modify(|count| *count += 1);
@@ -150,12 +151,12 @@ impl Uploads {
             return Err(FULL);
         }
         let (id, now) = (hex::encode(&secret::<16>()), Instant::now());
-        let entry = Entry {
+        let entry = Resumable {
             user: user.name.clone(),
             uid: user.uid,
             share: Arc::clone(arriving.share()),
             length,
-            seen: Mutex::new(Seen { last: now, bytes: 0, lively: now, lively_bytes: 0 }),
+            seen: Mutex::new(Progress { last: now, bytes: 0, lively: now, lively_bytes: 0 }),
             stage: Arc::new(Turn::new(Stage::Arriving(Box::new(arriving)))),
             requests: watch::Sender::new(0),
         };
@@ -164,8 +165,19 @@ impl Uploads {
         Ok(id)
     }
 
+    /// Gives up those that nobody goes on with. Never returns.
+    pub async fn expire_in_time(&self) {
+        loop {
+            self.any().await;
+            tokio::time::sleep(EXPIRE_EVERY).await;
+            // A panic ends this round. It would end the door, whose connections wait beside this.
+            let round = std::panic::AssertUnwindSafe(|| self.expire(Instant::now()));
+            let _ = std::panic::catch_unwind(round);
+        }
+    }
+
     /// Returns at once while there are uploads, and otherwise with the first.
-    pub async fn any(&self) {
+    async fn any(&self) {
         let is_empty = self.all.lock().is_empty();
         if is_empty {
             self.begun.notified().await;
@@ -173,9 +185,9 @@ impl Uploads {
     }
 
     /// `uploads.of_one_user`
-    pub fn find(&self, id: &str, user: &User) -> Result<Arc<Entry>, Fail> {
+    pub fn find(&self, id: &str, user: &User) -> Result<Arc<Resumable>, Fail> {
         const NONE: Fail = Fail::new(StatusCode::NOT_FOUND, "there is no such upload, or it was given up: begin anew");
-        let may = |entry: &&Arc<Entry>| {
+        let may = |entry: &&Arc<Resumable>| {
             let writes = || {
                 let share = &entry.share.served.share;
                 share.entrance(Who::User(user), None, Door::Webdav).rights.is_some_and(|rights| rights.may_write)

@@ -6,21 +6,21 @@
 
 use std::cmp::Ordering;
 
+use askama::Template;
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream;
+use hyper::StatusCode;
 use larder_base::Timestamp;
+use larder_dav::browsers::{Answer, Fail, content_type, join, name, push_escaped};
+use larder_doors::tree::Room;
 use larder_fs::{ACCESS_EXECUTE, ACCESS_READ, Attr, FileKind, Ino};
 use tokio::sync::Semaphore;
 
-use super::super::context::Answer;
-use super::super::fail::Fail;
-use super::super::kinds::content_type;
-use super::super::path::{join, name, push_escaped};
-use super::frame::{around_of, crumbs, tools};
-use super::html::{Page, counted, escaped, human, icon, shown, time, verbatim};
-use super::visit::Visit;
-use larder_doors::tree::Room;
+use super::shelf::{SearchBox, Shelf, counted, human, respond};
+use super::visit::FileVisit;
+use crate::text::Moment;
+use crate::visit::Frame;
 
 const ROWS_OF_PAGE: usize = 500;
 const ENTRIES_MAX: usize = 250_000;
@@ -29,7 +29,8 @@ const ENTRIES_AT_ONCE: usize = 512;
 const LOOKS_AT_ONCE: usize = 16;
 static TURNS: Semaphore = Semaphore::const_new(LISTINGS_AT_ONCE);
 
-pub struct Row {
+/// An entry of a folder.
+pub struct Listed {
     pub name: Bytes,
     /// The name without regard to case, for the order.
     key: String,
@@ -40,7 +41,7 @@ pub struct Row {
     ino: Option<Ino>,
 }
 
-impl Row {
+impl Listed {
     pub fn new(name: &[u8], attr: &Attr) -> Self {
         let key = String::from_utf8_lossy(name).to_lowercase();
         let (is_folder, name) = (attr.kind == FileKind::Directory, Bytes::copy_from_slice(name));
@@ -63,8 +64,8 @@ pub struct Order {
 
 impl Order {
     /// `sort=size&down`.
-    pub fn of(visit: &Visit) -> Self {
-        let by = match visit.query.text("sort") {
+    pub fn of(visit: &FileVisit) -> Self {
+        let by = match visit.query.get("sort") {
             Some("size") => Column::Size,
             Some("time") => Column::Time,
             _ => Column::Name,
@@ -73,7 +74,7 @@ impl Order {
     }
 
     /// Folders come first.
-    fn compare(self, a: &Row, b: &Row) -> Ordering {
+    fn compare(self, a: &Listed, b: &Listed) -> Ordering {
         let by_name = || natural(&a.key, &b.key).then_with(|| a.name.cmp(&b.name));
         let by = match self.by {
             Column::Name => by_name(),
@@ -89,7 +90,7 @@ impl Order {
             Column::Size => "size",
             Column::Time => "time",
         };
-        format!("sort={word}{}", if self.down { "&amp;down" } else { "" })
+        format!("sort={word}{}", if self.down { "&down" } else { "" })
     }
 }
 
@@ -122,7 +123,7 @@ fn number(text: &[u8]) -> (&[u8], &[u8]) {
 }
 
 /// All that is in a folder, in order, and whether there is more than is looked at.
-pub async fn rows(visit: &Visit, room: &Room, dir: &Attr, order: Order) -> Result<(Vec<Row>, bool), Fail> {
+pub async fn rows(visit: &FileVisit, room: &Room, dir: &Attr, order: Order) -> Result<(Vec<Listed>, bool), Fail> {
     room.files().access(&room.cred, dir.id.ino, ACCESS_READ | ACCESS_EXECUTE).await?;
     let (mut rows, mut is_cut) = (Vec::new(), false);
     let mut cookie = 0;
@@ -132,8 +133,8 @@ pub async fn rows(visit: &Visit, room: &Room, dir: &Attr, order: Order) -> Resul
         for entry in &listing.entries {
             cookie = entry.cookie;
             match (entry.kind, &entry.attr) {
-                (FileKind::File | FileKind::Directory, Some(attr)) => rows.push(Row::new(&entry.name, attr)),
-                (FileKind::File | FileKind::Directory, None) if !with_attrs => rows.push(Row {
+                (FileKind::File | FileKind::Directory, Some(attr)) => rows.push(Listed::new(&entry.name, attr)),
+                (FileKind::File | FileKind::Directory, None) if !with_attrs => rows.push(Listed {
                     key: String::from_utf8_lossy(&entry.name).to_lowercase(),
                     name: Bytes::copy_from_slice(&entry.name),
                     is_folder: entry.kind == FileKind::Directory,
@@ -145,7 +146,7 @@ pub async fn rows(visit: &Visit, room: &Room, dir: &Attr, order: Order) -> Resul
                     let Ok(attr) = room.files().getattr(entry.ino).await else { continue };
                     let path = join(visit.path(), &entry.name);
                     if let Some((_, attr)) = visit.entry(room, &attr, &path).await {
-                        rows.push(Row::new(&entry.name, &attr));
+                        rows.push(Listed::new(&entry.name, &attr));
                     }
                 }
                 _ => {}
@@ -168,8 +169,8 @@ pub async fn rows(visit: &Visit, room: &Room, dir: &Attr, order: Order) -> Resul
 }
 
 /// Reads the attributes that are missing. What is gone meanwhile goes from the rows.
-async fn complete(room: &Room, rows: Vec<Row>) -> Vec<Row> {
-    let look = |mut row: Row| async move {
+async fn complete(room: &Room, rows: Vec<Listed>) -> Vec<Listed> {
+    let look = |mut row: Listed| async move {
         if let Some(ino) = row.ino.take() {
             let attr = room.files().getattr(ino).await.ok()?;
             (row.size, row.mtime) = (attr.size, attr.mtime);
@@ -180,58 +181,111 @@ async fn complete(room: &Room, rows: Vec<Row>) -> Vec<Row> {
     stream::iter(looks).buffered(LOOKS_AT_ONCE).filter_map(std::future::ready).collect().await
 }
 
+pub struct ShareView {
+    pub href: String,
+    pub name: String,
+    pub is_read_only: bool,
+}
+
+#[derive(Template)]
+#[template(path = "files/shares.html")]
+struct SharesPage {
+    frame: Frame,
+    shelf: Shelf,
+    shares: Vec<ShareView>,
+}
+
 /// The list of shares.
-pub async fn shares(visit: &Visit) -> Answer {
-    let mut main = "<h1 class=\"hidden\">Shares</h1><div class=\"shares\">".to_owned();
-    let mut count = 0;
-    for room in visit.context.view.rooms() {
-        let share = room.name();
-        let mut href = "./".to_owned();
-        push_escaped(&mut href, share.as_bytes());
-        let about = if room.may_write { "" } else { "<span class=\"dim\">read-only</span>" };
-        main.push_str(&format!(
-            "<a class=\"share\" href=\"{href}/\">{}<span class=\"label\"><bdi>{}</bdi>{about}</span></a>",
-            icon("share"),
-            escaped(share)
-        ));
-        count += 1;
+pub async fn shares(visit: &FileVisit) -> Answer {
+    let shares = visit.context.view.rooms().map(|room| ShareView {
+        href: format!("{}/", relative(room.name().as_bytes())),
+        name: room.name().to_owned(),
+        is_read_only: !room.may_write,
+    });
+    let shares = shares.collect();
+    let page = SharesPage { frame: visit.viewer.frame("Shares"), shelf: Shelf::of(visit, ""), shares };
+    respond(StatusCode::OK, &page, &page.frame.nonce, visit.is_head())
+}
+
+/// The URL of a name in the folder of the page.
+fn relative(name: &[u8]) -> String {
+    let mut href = "./".to_owned();
+    push_escaped(&mut href, name);
+    href
+}
+
+/// A head of the table, which sorts it.
+pub struct ColumnView {
+    pub word: &'static str,
+    pub title: &'static str,
+    /// `aria-sort`; empty where the table is in another order.
+    pub sorted: &'static str,
+    pub href: String,
+}
+
+/// An entry as the page shows it.
+pub struct RowView {
+    pub is_folder: bool,
+    pub mark: &'static str,
+    pub href: String,
+    pub name: String,
+    /// Empty for a folder.
+    pub size: String,
+    pub at: Moment,
+}
+
+impl RowView {
+    pub fn of(row: &Listed) -> Self {
+        let href = relative(&row.name);
+        Self {
+            is_folder: row.is_folder,
+            mark: if row.is_folder { "folder" } else { kind_icon(&row.name) },
+            href: if row.is_folder { format!("{href}/") } else { format!("{href}?view") },
+            name: String::from_utf8_lossy(&row.name).into_owned(),
+            size: if row.is_folder { String::new() } else { human(row.size) },
+            at: Moment::of_stamp(row.mtime),
+        }
     }
-    main.push_str("</div>");
-    if count == 0 {
-        main.push_str("<p class=\"empty\">No share lists you as a user.</p>");
-    }
-    let page = Page {
-        title: "Shares".to_owned(),
-        head: crumbs(visit),
-        tools: tools(visit),
-        around: around_of(visit),
-        main,
-        csrf: visit.csrf(),
-        ..Page::default()
-    };
-    Ok(page.respond(visit.is_head()))
+}
+
+/// Addresses of other pieces of a folder.
+pub struct Pager {
+    pub page: usize,
+    pub pages: usize,
+    pub query: String,
+}
+
+#[derive(Template)]
+#[template(path = "files/folder.html")]
+struct FolderPage {
+    frame: Frame,
+    shelf: Shelf,
+    name: String,
+    may_change: bool,
+    has_versions: bool,
+    may_share: bool,
+    is_past: bool,
+    /// By a link entries are opened, and nothing else is done to them.
+    is_own: bool,
+    columns: Vec<ColumnView>,
+    rows: Vec<RowView>,
+    pager: Option<Pager>,
+    about: String,
 }
 
 /// A folder.
-pub async fn folder(visit: &Visit, room: &Room, dir: &Attr) -> Answer {
+pub async fn folder(visit: &FileVisit, room: &Room, dir: &Attr) -> Answer {
     let Ok(_turn) = TURNS.acquire().await else { return Err(Fail::not_found()) };
     let order = Order::of(visit);
     let (mut rows, is_cut) = rows(visit, room, dir, order).await?;
     let folders = rows.iter().filter(|row| row.is_folder).count();
     let total = rows.len();
     let pages = total.div_ceil(ROWS_OF_PAGE).max(1);
-    let wanted: usize = visit.query.text("page").and_then(|page| page.parse().ok()).unwrap_or(1);
+    let wanted: usize = visit.query.get("page").and_then(|page| page.parse().ok()).unwrap_or(1);
     let page = wanted.clamp(1, pages);
-    let shown: Vec<Row> = rows.drain((page - 1) * ROWS_OF_PAGE..total.min(page * ROWS_OF_PAGE)).collect();
+    let shown: Vec<Listed> = rows.drain((page - 1) * ROWS_OF_PAGE..total.min(page * ROWS_OF_PAGE)).collect();
     drop(rows);
     let shown = complete(room, shown).await;
-    let mut main = bar(visit, room);
-    table(&mut main, visit, &shown, order);
-    if total == 0 {
-        let hint = if visit.may_change(Some(room)) { " Drop files here, or use Upload." } else { "" };
-        main.push_str(&format!("<p class=\"empty\">This folder is empty.<span class=\"js\" hidden>{hint}</span></p>"));
-    }
-    pager(&mut main, order, page, pages);
     let mut about = format!(
         "{}, {}",
         counted(folders as u64, "folder", "folders"),
@@ -240,92 +294,46 @@ pub async fn folder(visit: &Visit, room: &Room, dir: &Attr) -> Answer {
     if is_cut {
         about = format!("The first {total} entries are listed here: {about}. Search finds the others");
     }
-    main.push_str(&format!("<p class=\"count dim\">{about}</p>"));
-    let page = Page {
-        title: String::from_utf8_lossy(name(visit.path())).into_owned(),
-        head: crumbs(visit),
-        tools: format!("{}{}", search_box(visit, ""), tools(visit)),
-        around: around_of(visit),
-        main,
-        csrf: visit.csrf(),
-        class: if visit.may_change(Some(room)) { "folder can-change" } else { "folder" },
-        ..Page::default()
+    let (may_change, is_own, is_past) = (visit.may_change(Some(room)), visit.link.is_none(), visit.is_in_the_past());
+    let title = String::from_utf8_lossy(name(visit.path())).into_owned();
+    let page = FolderPage {
+        frame: visit.viewer.frame(&title),
+        shelf: Shelf {
+            search: search_box(visit, ""),
+            ..Shelf::of(visit, if may_change { "folder can-change" } else { "folder" })
+        },
+        name: title,
+        may_change,
+        has_versions: is_own && visit.trail(visit.path()).len() > 1 && !is_past,
+        may_share: is_own && visit.viewer.has_session && !is_past,
+        is_past,
+        is_own,
+        columns: columns(order),
+        rows: shown.iter().map(RowView::of).collect(),
+        pager: (pages > 1).then(|| Pager { page, pages, query: order.query() }),
+        about,
     };
-    Ok(page.respond(visit.is_head()))
+    respond(StatusCode::OK, &page, &page.frame.nonce, visit.is_head())
 }
 
-pub fn search_box(visit: &Visit, words: &str) -> String {
-    if visit.link.is_some() {
-        return String::new();
-    }
-    format!(
-        "<form class=\"search\" role=\"search\" action=\"{}\"><label class=\"hidden\" for=\"q\">Search below this folder\
-         </label>{}<input id=\"q\" name=\"q\" type=\"search\" placeholder=\"Search\" value=\"{}\" maxlength=\"200\"></form>",
-        visit.href(visit.path(), true),
-        icon("search"),
-        escaped(words)
-    )
+pub fn search_box(visit: &FileVisit, words: &str) -> Option<SearchBox> {
+    let action = visit.href(visit.path(), true);
+    visit.link.is_none().then(|| SearchBox { action, words: words.to_owned() })
 }
 
-/// What can be done here. Buttons that need the script are shown by it.
-fn bar(visit: &Visit, room: &Room) -> String {
-    let mut out = format!("<h1 class=\"hidden\">{}</h1><div class=\"actions\">", shown(name(visit.path())));
-    if visit.may_change(Some(room)) {
-        out.push_str(&format!(
-            "<button class=\"button primary js\" id=\"upload\" hidden>{} Upload</button>\
-             <button class=\"button js\" id=\"upload-folder\" hidden>{} <span>Upload folder</span></button>\
-             <button class=\"button js\" id=\"make-folder\" hidden>{} <span>New folder</span></button>",
-            icon("up"),
-            icon("folder"),
-            icon("plus"),
-        ));
-    }
-    out.push_str(&format!("<a class=\"button\" href=\"?zip\" download>{} <span>Download</span></a>", icon("down")));
-    if visit.link.is_none() && visit.trail(visit.path()).len() > 1 && !visit.is_in_the_past() {
-        out.push_str(&format!("<a class=\"button\" href=\"?versions\">{} <span>Versions</span></a>", icon("clock")));
-    }
-    if visit.link.is_none() && visit.session.is_some() && !visit.is_in_the_past() {
-        out.push_str(&format!("<a class=\"button\" href=\"?share\">{} <span>Share</span></a>", icon("link")));
-    }
-    out.push_str("</div>");
-    if visit.is_in_the_past() {
-        out.push_str("<p class=\"note\">This is the past: a snapshot, which can be read and not changed.</p>");
-    }
-    out
-}
-
-pub fn table(out: &mut String, visit: &Visit, rows: &[Row], order: Order) {
-    if rows.is_empty() {
-        return;
-    }
-    // By a link entries are opened, and nothing else is done to them.
-    let own = visit.link.is_none();
-    out.push_str("<table class=\"files\"><thead><tr>");
-    if own {
-        out.push_str("<th class=\"pick js\" scope=\"col\" hidden><input type=\"checkbox\" id=\"all\" aria-label=\"Select all\"></th>");
-    }
-    for (column, word, title) in
-        [(Column::Name, "name", "Name"), (Column::Size, "size", "Size"), (Column::Time, "time", "Changed")]
-    {
+fn columns(order: Order) -> Vec<ColumnView> {
+    let all = [(Column::Name, "name", "Name"), (Column::Size, "size", "Size"), (Column::Time, "time", "Changed")];
+    let view = |(column, word, title)| {
         let is_it = column == order.by;
-        let sort = match (is_it, order.down) {
+        let sorted = match (is_it, order.down) {
             (false, _) => "",
-            (true, false) => " aria-sort=\"ascending\"",
-            (true, true) => " aria-sort=\"descending\"",
+            (true, false) => "ascending",
+            (true, true) => "descending",
         };
-        let down = if is_it && !order.down { "&amp;down" } else { "" };
-        out.push_str(&format!(
-            "<th scope=\"col\" class=\"{word}\"{sort}><a href=\"?sort={word}{down}\">{title}</a></th>"
-        ));
-    }
-    if own {
-        out.push_str("<th class=\"more js\" scope=\"col\" hidden><span class=\"hidden\">More</span></th>");
-    }
-    out.push_str("</tr></thead><tbody>");
-    for row in rows {
-        push_row(out, own, row);
-    }
-    out.push_str("</tbody></table>");
+        let down = if is_it && !order.down { "&down" } else { "" };
+        ColumnView { word, title, sorted, href: format!("?sort={word}{down}") }
+    };
+    all.map(view).into()
 }
 
 /// Which picture stands for a file.
@@ -342,57 +350,8 @@ pub fn kind_icon(name: &[u8]) -> &'static str {
     }
 }
 
-fn push_row(out: &mut String, own: bool, row: &Row) {
-    let mut href = "./".to_owned();
-    push_escaped(&mut href, &row.name);
-    let (name, own_name) = (shown(&row.name), verbatim(&row.name));
-    let (kind, mark, slash, query) = match row.is_folder {
-        true => ("folder", "folder", "/", ""),
-        false => ("file", kind_icon(&row.name), "", "?view"),
-    };
-    let size = if row.is_folder { String::new() } else { human(row.size) };
-    let at = time(row.mtime);
-    let below = if row.is_folder { at.clone() } else { format!("{size} · {at}") };
-    let (pick, more) = match own {
-        true => (
-            format!("<td class=\"pick js\" hidden><input type=\"checkbox\" aria-label=\"Select {name}\"></td>"),
-            format!(
-                "<td class=\"more js\" hidden><button class=\"round\" aria-haspopup=\"menu\" aria-label=\"More for {name}\">{}\
-                 </button></td>",
-                icon("more")
-            ),
-        ),
-        false => (String::new(), String::new()),
-    };
-    out.push_str(&format!(
-        "<tr data-kind=\"{kind}\" data-name=\"{own_name}\">{pick}<td class=\"name\"><a href=\"{href}{slash}{query}\">{}\
-         <span class=\"label\"><bdi>{name}</bdi></span></a><span class=\"below dim\">{below}</span></td>\
-         <td class=\"size\">{size}</td><td class=\"time\">{at}</td>{more}</tr>\n",
-        icon(mark),
-    ));
-}
-
-fn pager(out: &mut String, order: Order, page: usize, pages: usize) {
-    if pages < 2 {
-        return;
-    }
-    let query = order.query();
-    out.push_str("<nav class=\"pager\" aria-label=\"Pages\">");
-    let link = |to: usize, text: &str| format!("<a class=\"button\" href=\"?{query}&amp;page={to}\">{text}</a>");
-    if page > 1 {
-        out.push_str(&link(1, "First"));
-        out.push_str(&link(page - 1, "Previous"));
-    }
-    out.push_str(&format!("<span aria-current=\"page\">Page {page} of {pages}</span>"));
-    if page < pages {
-        out.push_str(&link(page + 1, "Next"));
-        out.push_str(&link(pages, "Last"));
-    }
-    out.push_str("</nav>");
-}
-
 /// The folders of a folder, for the script that lets one be chosen: an array of names in JSON.
-pub async fn folders(visit: &Visit, at: Option<(Room, Attr)>) -> Result<String, Fail> {
+pub async fn folders(visit: &FileVisit, at: Option<(Room, Attr)>) -> Result<String, Fail> {
     let Ok(_turn) = TURNS.acquire().await else { return Err(Fail::not_found()) };
     let mut names = Vec::new();
     match at {
@@ -428,10 +387,10 @@ fn json(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn row(name: &str, is_folder: bool, size: u64) -> Row {
+    fn row(name: &str, is_folder: bool, size: u64) -> Listed {
         let key = name.to_lowercase();
         let mtime = Timestamp::new(0, 0);
-        Row { name: Bytes::copy_from_slice(name.as_bytes()), key, is_folder, size, mtime, ino: None }
+        Listed { name: Bytes::copy_from_slice(name.as_bytes()), key, is_folder, size, mtime, ino: None }
     }
 
     #[test]
@@ -457,10 +416,25 @@ mod tests {
 
     #[test]
     fn names_cannot_be_markup() {
-        let mut out = String::new();
-        push_row(&mut out, true, &row("\"><script>'&\n", false, 1));
+        let name = "\"><script>'&\n";
+        let viewer = super::super::viewer::Viewer::default();
+        let page = FolderPage {
+            frame: viewer.frame(name),
+            shelf: Shelf::of_viewer(&viewer, true),
+            name: name.to_owned(),
+            may_change: true,
+            has_versions: true,
+            may_share: true,
+            is_past: false,
+            is_own: true,
+            columns: columns(Order { by: Column::Name, down: false }),
+            rows: vec![RowView::of(&row(name, false, 1))],
+            pager: None,
+            about: String::new(),
+        };
+        let out = page.render().unwrap_or_default();
         assert!(
-            !out.contains("<script>") && out.contains("&lt;script&gt;") && out.contains("%22%3E%3Cscript"),
+            !out.contains("<script>") && out.contains("&#60;script&#62;") && out.contains("%22%3E%3Cscript"),
             "{out}"
         );
         assert_eq!(json("a\"\\\n<ä"), "\"a\\\"\\\\\\u000a\\u003cä\"");

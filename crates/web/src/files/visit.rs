@@ -3,28 +3,27 @@
 //! - `visit.links_stay_below`: by a link nothing is reached but what is below it. Symbolic links below it
 //!   are not followed, and there are no snapshots.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use hyper::Method;
+use larder_dav::browsers::{Context, Fail, href, is_within, name, parent};
+use larder_doors::tree::{Room, Spot};
 use larder_fs::{Attr, FileKind, NameMatch};
 
-use super::super::context::Context;
-use super::super::fail::Fail;
-use super::super::path::{href, is_within, name, parent};
-use super::form::Form;
-use super::sessions::Session;
-use larder_doors::tree::{Room, Spot};
+use super::state::Files;
+use super::viewer::{SHARES, Viewer};
+use crate::form::Form;
 
 /// The name under which each directory shows its past.
 pub const SNAPSHOTS: &[u8] = b".snapshots";
 
-/// The list of shares, where `/` is a page of the guest's.
-const SHARES: &str = "/?shares";
-
-pub struct Visit {
+pub struct FileVisit {
+    pub files: Arc<Files>,
     pub context: Context,
     pub query: Form,
-    /// The session of the user, for changes.
-    pub session: Option<Session>,
+    /// The user, as the pages know the user.
+    pub viewer: Viewer,
     pub link: Option<OfLink>,
 }
 
@@ -36,7 +35,7 @@ pub struct OfLink {
     pub base: Bytes,
 }
 
-impl Visit {
+impl FileVisit {
     pub fn path(&self) -> &Bytes {
         &self.context.place.path
     }
@@ -45,15 +44,11 @@ impl Visit {
         self.context.method == Method::HEAD
     }
 
-    pub fn csrf(&self) -> String {
-        self.session.as_ref().map(|session| session.csrf.clone()).unwrap_or_default()
-    }
-
     /// The URL of a path, as this visitor reaches it.
     pub fn href(&self, path: &[u8], is_folder: bool) -> String {
         let Some(link) = &self.link else {
-            // A browser that asks for `/` alone may be the guest's.
-            let is_shared = path.is_empty() && self.context.shared.guest().is_some();
+            // A browser that asks for `/` alone may be the page's.
+            let is_shared = path.is_empty() && self.files.page().is_some();
             return if is_shared { SHARES.to_owned() } else { href(path, is_folder) };
         };
         let below = path.strip_prefix(&link.base[..]).unwrap_or_default();
