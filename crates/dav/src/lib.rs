@@ -60,15 +60,15 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use larder_doors::door;
-use larder_doors::share::ServedShare;
-use larder_doors::strangers::{STRANGER_TIME, Stranger};
 pub use auth::PasswordRefused;
 #[cfg(any(test, fuzzing))]
 pub use browser::fuzz;
 pub use browser::links::{Link, Links, Which};
 pub use config::WebConfig;
 pub use guest::{Guest, GuestBody, GuestPlace, GuestUser, Serves};
+use larder_doors::door;
+use larder_doors::share::ServedShare;
+use larder_doors::strangers::{STRANGER_TIME, Stranger};
 use service::Peer;
 use shared::Shared;
 pub use tls::{Tls, TlsError};

@@ -93,7 +93,7 @@ pub fn web_zip_name(data: &[u8]) {
 }
 
 #[cfg(test)]
-#[path = "../../../fuzz/driver.rs"]
+#[path = "../../../../fuzz/driver.rs"]
 mod driver;
 
 #[cfg(test)]

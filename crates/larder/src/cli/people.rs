@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use larder_api::endpoint::{self, Param};
 use larder_api::endpoints::*;
 use larder_api::{Client, Failure, LinksEnded, PasswordSet, UserRole};
-use larder_people::PasswordHash;
 use larder_dav::Which;
+use larder_people::PasswordHash;
 
 use super::args::Global;
 use super::reach::{Target, absolute, target};
