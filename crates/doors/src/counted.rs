@@ -8,8 +8,11 @@ use larder_base::metrics::{Counter, Latency, Metrics};
 pub struct Names<const N: usize> {
     /// Of the operations, by their number.
     pub operations: [&'static str; N],
+    /// The histogram of their time.
     pub seconds: &'static str,
+    /// The counter of bytes read.
     pub read_bytes: &'static str,
+    /// The counter of bytes written.
     pub written_bytes: &'static str,
 }
 
@@ -17,11 +20,14 @@ pub struct Names<const N: usize> {
 pub struct Counted<const N: usize> {
     names: Names<N>,
     took: [Latency; N],
+    /// Bytes of files that clients read.
     pub read_bytes: Counter,
+    /// Bytes of files that clients wrote.
     pub written_bytes: Counter,
 }
 
 impl<const N: usize> Counted<N> {
+    /// Counters at zero, under these names.
     pub const fn new(names: Names<N>) -> Self {
         let took = [const { Latency::new() }; N];
         Self { names, took, read_bytes: Counter::new(), written_bytes: Counter::new() }
@@ -34,6 +40,7 @@ impl<const N: usize> Counted<N> {
         }
     }
 
+    /// Adds the counters to `out`, in the form of Prometheus.
     pub fn metrics(&self, out: &mut Metrics) {
         for (name, took) in self.names.operations.iter().zip(&self.took) {
             out.latency(self.names.seconds, "Time that operations take.", &[("operation", name)], took);

@@ -52,6 +52,7 @@ pub struct Pace {
 }
 
 impl Pace {
+    /// The pace of one connection from `address`.
     pub fn new(turns: Arc<Turns>, address: IpAddr) -> Self {
         Self { turns, address, stage: Arc::new(Mutex::new(Stage::Quiet)) }
     }
@@ -102,6 +103,7 @@ pub struct Paced {
 }
 
 impl Paced {
+    /// A socket that takes turns while its handshake lasts.
     pub fn new(stream: TcpStream, pace: Pace) -> Self {
         Self { live: None, stream, pace }
     }

@@ -28,6 +28,7 @@ use crate::turns::{Turn, Turns, WAITING_OF_NETWORK_MAX};
 
 const GUESSES_MAX: u32 = 10;
 const GUESSES_TIME: Duration = Duration::from_secs(10 * 60);
+/// How long a network that has guessed too often is locked out.
 pub const LOCKED_TIME: Duration = Duration::from_secs(60);
 /// Of 200 bytes each.
 const NETWORKS_MAX: usize = 16_384;
@@ -81,7 +82,9 @@ impl Unseen {
 /// A password that was looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
+    /// It is the password.
     Right,
+    /// It is not.
     Wrong,
     /// Wrong, and from now on its network is locked out.
     Locks,

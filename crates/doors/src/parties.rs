@@ -65,6 +65,7 @@ impl Default for LastBytes {
 }
 
 impl LastBytes {
+    /// Bytes went over the connection.
     pub fn now(&self) {
         *self.0.lock() = Instant::now();
     }
@@ -79,6 +80,7 @@ impl LastBytes {
 pub struct Visitor {
     /// The link, by what tells it from others.
     pub link: Arc<str>,
+    /// When it was used last.
     pub last: Arc<LastBytes>,
 }
 

@@ -102,6 +102,7 @@ impl Residents {
 }
 
 impl Resident {
+    /// The record of its use.
     pub fn used(&self) -> Arc<Use> {
         Arc::clone(&self.used)
     }

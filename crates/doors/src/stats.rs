@@ -11,9 +11,13 @@ use crate::counted::{Counted, Names};
 pub struct DoorStats<const N: usize> {
     names: LoginNames,
     operations: Counted<N>,
+    /// Connections that are open now.
     pub connections_open: AtomicUsize,
+    /// Connections that were accepted.
     pub connections_accepted: Counter,
+    /// Connections beyond a limit.
     pub connections_refused: Counter,
+    /// Connections that the server ended.
     pub connections_dropped: Counter,
     /// Passwords and keys that were found right; those that are remembered are not counted again.
     pub logins: Counter,
@@ -25,12 +29,19 @@ pub struct DoorStats<const N: usize> {
 
 /// Names of the counters of connections and logins.
 pub struct LoginNames {
+    /// The gauge of open connections.
     pub connections: &'static str,
+    /// Of connections that were accepted.
     pub accepted: &'static str,
+    /// Of connections beyond a limit.
     pub refused: &'static str,
+    /// Of connections that the server ended.
     pub dropped: &'static str,
+    /// Of logins.
     pub logins: &'static str,
+    /// Of wrong names, passwords and keys.
     pub logins_refused: &'static str,
+    /// Of passwords that were not looked at.
     pub locked_out: &'static str,
 }
 
@@ -59,6 +70,7 @@ macro_rules! door_stats {
 }
 
 impl<const N: usize> DoorStats<N> {
+    /// Counters at zero, under these names.
     pub fn new(operations: Names<N>, names: LoginNames) -> Self {
         Self {
             names,
@@ -73,18 +85,22 @@ impl<const N: usize> DoorStats<N> {
         }
     }
 
+    /// Counts an operation that began at `since` and is over now.
     pub fn took(&self, operation: usize, since: Instant) {
         self.operations.add(operation, since);
     }
 
+    /// Counts bytes of files that a client read.
     pub fn read(&self, bytes: usize) {
         self.operations.read_bytes.add(bytes as u64);
     }
 
+    /// Counts bytes of files that a client wrote.
     pub fn written(&self, bytes: usize) {
         self.operations.written_bytes.add(bytes as u64);
     }
 
+    /// Adds the counters to `out`, in the form of Prometheus.
     pub fn metrics(&self, out: &mut Metrics) {
         self.operations.metrics(out);
         let names = &self.names;

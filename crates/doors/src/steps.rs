@@ -16,9 +16,11 @@ pub const STEPS_MAX: usize = 4096;
 /// Why a walk ends before its last name.
 #[derive(Clone, Debug)]
 pub enum LostWay {
+    /// More than [`STEPS_MAX`] steps.
     TooLong,
     /// Of a symbolic link.
     Nowhere,
+    /// The volume refuses a step.
     Volume(FsError),
 }
 
@@ -47,6 +49,10 @@ pub struct Steps {
 }
 
 impl Steps {
+    /// The steps of a path.
+    ///
+    /// # Errors
+    /// [`LostWay::TooLong`] beyond [`STEPS_MAX`] steps.
     pub fn of(path: &Bytes) -> Result<Self, LostWay> {
         let mut steps = Self::default();
         steps.push(path)?;
@@ -65,6 +71,7 @@ impl Steps {
         self.names.pop()
     }
 
+    /// Whether the walk has come to its end.
     pub fn are_over(&self) -> bool {
         self.names.is_empty()
     }

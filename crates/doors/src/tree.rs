@@ -24,6 +24,7 @@ pub const LOOKS_MAX: usize = 64;
 
 /// A share that is offered, until it is taken away or changed.
 pub struct ShareState {
+    /// The share, and the service that it is a part of.
     pub served: ServedShare,
     /// As this door, its answers durable.
     pub files: Files,
@@ -50,8 +51,11 @@ pub fn replace_shares(
 /// A share as one user sees it.
 #[derive(Clone)]
 pub struct Room {
+    /// The share.
     pub state: Arc<ShareState>,
+    /// Whom the volume takes the user for.
     pub cred: Cred,
+    /// Whether the share lets the user change anything.
     pub may_write: bool,
 }
 
@@ -68,6 +72,7 @@ impl Room {
         &self.state.served.share.name
     }
 
+    /// The service of the share, its answers durable.
     pub fn files(&self) -> &Files {
         &self.state.files
     }
@@ -89,6 +94,7 @@ impl Room {
         }
     }
 
+    /// The directory that the share shows.
     pub fn root(&self) -> Ino {
         self.state.served.root
     }
@@ -97,6 +103,7 @@ impl Room {
 /// Why a path leads nowhere, or to nothing that may be changed.
 #[derive(Clone, Debug)]
 pub enum NoWay {
+    /// Nothing is there, and why.
     NoSuchFile(&'static str),
     /// No path at all.
     BadPath(&'static str),
@@ -104,6 +111,7 @@ pub enum NoWay {
     ReadOnly,
     /// It names a share, or something beside the shares.
     Top,
+    /// The volume refuses it.
     Volume(FsError),
 }
 
@@ -135,24 +143,30 @@ impl From<LostWay> for NoWay {
 pub enum Spot {
     /// The directory of shares.
     Top,
+    /// A file or directory of a share.
     In(Room, Attr),
 }
 
 /// A name in a directory, which may exist or not.
 pub struct Entry {
+    /// The share.
     pub room: Room,
+    /// The directory.
     pub dir: Ino,
+    /// The name in it.
     pub name: Bytes,
 }
 
 /// Everything that one user may see.
 #[derive(Clone)]
 pub struct View {
+    /// The user.
     pub user: Arc<User>,
     /// Where the user is.
     pub address: IpAddr,
     /// By which door.
     pub door: Door,
+    /// All shares of the door.
     pub shares: Arc<Vec<Arc<ShareState>>>,
 }
 

@@ -51,6 +51,7 @@ struct Accounts {
 }
 
 impl Unread {
+    /// The memory of a server whose connections hold at most `bytes_max`.
     pub fn new(bytes_max: usize) -> Self {
         Self { bytes_max, bytes: AtomicUsize::new(0), accounts: Mutex::default(), freed: Notify::new() }
     }
@@ -135,6 +136,7 @@ pub struct Entered {
 }
 
 impl Entered {
+    /// The account itself.
     pub fn account(&self) -> &Arc<Account> {
         &self.account
     }
@@ -158,10 +160,12 @@ impl Account {
         self.held() + self.waiting()
     }
 
+    /// Bytes of requests that run and of answers that have not left.
     pub fn held(&self) -> usize {
         self.held.load(Relaxed)
     }
 
+    /// Bytes of requests that wait.
     pub fn waiting(&self) -> usize {
         self.waiting.load(Relaxed)
     }

@@ -46,8 +46,8 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use larder_doors::parties::Party;
 use conn::End;
+use larder_doors::parties::Party;
 use session::{Next, Service, Session};
 use shared::Shared;
 

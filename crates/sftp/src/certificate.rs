@@ -97,7 +97,9 @@ fn shown(names: &[String]) -> String {
     const NAMES_MAX: usize = 4;
     match names {
         [] => "none".to_owned(),
-        names => names.iter().take(NAMES_MAX).map(|name| larder_doors::door::shown(name)).collect::<Vec<_>>().join(", "),
+        names => {
+            names.iter().take(NAMES_MAX).map(|name| larder_doors::door::shown(name)).collect::<Vec<_>>().join(", ")
+        }
     }
 }
 

@@ -44,10 +44,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use conn::Conn;
 use larder_doors::door;
 use larder_doors::share::ServedShare;
 use larder_doors::strangers::{STRANGER_TIME, Stranger};
-use conn::Conn;
 use shared::Shared;
 use wire::Wire;
 

@@ -11,10 +11,10 @@ use std::error::Error;
 use std::sync::Arc;
 
 use larder_base::SystemClock;
+use larder_doors::share::ServedShare;
 use larder_files::Files;
 use larder_fs::{Cred, Ino, SetAttr};
 use larder_people::{NtHash, Share, User};
-use larder_doors::share::ServedShare;
 use larder_smb::door::secret::nt_hash;
 use larder_smb::door::{SmbConfig, SmbServer};
 use larder_volume::{Backing, MemoryBudget, Properties, Registry, Space, SyncMode};

@@ -57,11 +57,11 @@ pub use backend::{
     BackendCapabilities, DirEntry, DirPage, ExtendedAttribute, FileInfo, FileTimes, Handle, Located, OpenAction,
     OpenIntent, OpenName, OpenOptions, ShareBackend, StreamInfo, VolumeInfo, Watching,
 };
-#[cfg(any(test, fuzzing))]
-pub use door::fuzz;
 pub use builder::{BuildError, SmbServerBuilder};
 pub use bytes::Bytes;
 pub use config::{ConfigError, ConfigHandle};
+#[cfg(any(test, fuzzing))]
+pub use door::fuzz;
 pub use error::{SmbError, SmbResult};
 pub use files::{Above, Notice, NoticeKind, Observed, OpenFiles, OutsideAccess, Standing, Watches};
 pub use handlers::interfaces::{Interfaces, NetworkInterface};

@@ -19,10 +19,10 @@ use std::path::{Path, PathBuf};
 
 use larder_api::{CONFIG_BYTES_MAX, Failure, SnapshotCounts, VolumeChange};
 use larder_base::units::ByteSize;
+pub(crate) use larder_doors::strangers::BUDGET_BYTES;
 use larder_people::AuthorizedKey;
 pub(crate) use larder_people::{NOBODY, Network, Squash, Writers};
 use larder_sftp::CaKey;
-pub(crate) use larder_doors::strangers::BUDGET_BYTES;
 use spanned::Spanned;
 
 use crate::machine;

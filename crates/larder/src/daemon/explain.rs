@@ -6,13 +6,13 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use super::ask::{self, Object, Op, Way};
 use larder_api::{
     ExplainRequest, ExplainedDoor, ExplainedObject, ExplainedOperation, Explanation, Failure, ReasonEffect,
 };
 use larder_files::Files;
 use larder_fs::{Attr, Cred, FileKind, FsError, Ino, NameMatch};
 use larder_people::{Door, Entrance, Share, User, Who};
-use super::ask::{self, Object, Op, Way};
 
 use super::explain_words::{EntranceWords, Judged, Reasons, Step, class_of};
 use super::translate::as_failure;

@@ -2,12 +2,12 @@
 
 use std::net::IpAddr;
 
+use super::ask::{Op, Stop};
 use larder_api::{ExplainedDoor, ExplainedReason, ReasonEffect};
 use larder_files::Files;
 use larder_fs::acl::{Rule, Who};
 use larder_fs::{Attr, Cred, FileKind, FsError, Grounds, ModeClass, Wish};
 use larder_people::{Listed, Network, Reason, Squashing, User, Why};
-use super::ask::{Op, Stop};
 
 use super::explain::Asked;
 use super::shares;

@@ -18,13 +18,13 @@ use larder_api::{
     VolumeChange, VolumeCreate, VolumeStatus,
 };
 use larder_base::units::ByteSize;
+use larder_fuse::MountOptions;
 use larder_keep::bucket::Taking;
 use larder_keep::keyrings::secret_of;
 use larder_keep::snapshot_runs::SnapshotRuns;
 use larder_keep::{KeepError, Storage, Store, export};
-use larder_pool::{OpenOptions, Pool};
-use larder_fuse::MountOptions;
 use larder_nfs::Owners;
+use larder_pool::{OpenOptions, Pool};
 use tokio::sync::Mutex;
 
 use crate::config::edit::{Editor, Staged};

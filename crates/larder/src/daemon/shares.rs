@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use larder_api::{Failure, FailureKind, ShareStatus, VolumeStatus};
+use larder_doors::share::ServedShare;
 use larder_files::Files;
 use larder_files::audit::FileActs;
 use larder_files::guard::GuardMode;
 use larder_fs::{FsError, Ino};
 use larder_keep::Storage;
-use larder_people::{NtHash, Share, User};
 use larder_nfs::{Export, Older, Owners};
-use larder_doors::share::ServedShare;
+use larder_people::{NtHash, Share, User};
 
 use super::Secrets;
 use super::doors::{ORIGIN_NFS, ORIGIN_SFTP, ORIGIN_WEBDAV};

@@ -6,9 +6,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::Visitor;
 use larder_fs::Cred;
 use larder_people::{Door, Share, User, Who};
-use crate::Visitor;
 use parking_lot::RwLock;
 
 /// All users of the server; shared by its shares.

@@ -14,9 +14,9 @@ use std::collections::HashSet;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use crate::OpenFiles;
 use larder_files::Files;
 use larder_fs::{Event, Ino, Witness};
-use crate::OpenFiles;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 use tokio::sync::watch;

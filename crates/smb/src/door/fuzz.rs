@@ -60,7 +60,7 @@ pub fn smb_name(data: &[u8]) {
 }
 
 #[cfg(test)]
-#[path = "../../../fuzz/driver.rs"]
+#[path = "../../../../fuzz/driver.rs"]
 mod driver;
 
 #[cfg(test)]

@@ -14,16 +14,16 @@ use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::{
+    DirEntry, DirPage, ExtendedAttribute, FileInfo, FileTimes, Handle, OpenName, Pattern, SecurityDescriptor, SmbError,
+    SmbResult, StreamInfo, Watching,
+};
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use larder_files::{Open, Uses};
 use larder_fs::{
     AllocateMode, Attr, Cred, FileKind, FsError, IO_BYTES_MAX, Ino, NameMatch, ReadData, SeekTo, SetAttr, SetTime,
     Stability, XattrMode,
-};
-use crate::{
-    DirEntry, DirPage, ExtendedAttribute, FileInfo, FileTimes, Handle, OpenName, Pattern, SecurityDescriptor, SmbError,
-    SmbResult, StreamInfo, Watching,
 };
 
 use super::open_name::EntryName;

@@ -49,23 +49,23 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
-use futures::future::BoxFuture;
-use larder_fs::Cred;
-use larder_people::{Door as Entry, User, Who};
 pub use crate::SmbOpen;
 use crate::{
     Access, Admission, AdmissionObserver, Admitted, ConfigError, ConfigHandle, Room, Share, StrangerAccount,
     StrangerLedger, Visitor,
 };
+use futures::future::BoxFuture;
+use larder_fs::Cred;
+use larder_people::{Door as Entry, User, Who};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
+use doorkeeper::{Directory, Doorkeeper};
 use larder_doors::door::{Door, shown};
 use larder_doors::parties::{Parties, Party, PartyPlace};
 use larder_doors::share::ServedShare;
 use larder_doors::strangers::{Budget, Meter, Stranger, Strangers};
 use larder_doors::unread::{DOOR_BYTES_MAX, Entered, Unread};
-use doorkeeper::{Directory, Doorkeeper};
 pub use rights::{granted, is_kept};
 use tree::{Core, Tree};
 use volume_door::VolumeDoors;

@@ -23,10 +23,10 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
+use crate::{Above, Notice, NoticeKind, Watches};
 use bytes::Bytes;
 use larder_files::{Files, HostWatch};
 use larder_fs::{Cred, Event, FileKind, FsError, FsResult, Ino, NameMatch, Witness};
-use crate::{Above, Notice, NoticeKind, Watches};
 use parking_lot::Mutex;
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 use tokio::sync::watch;

@@ -10,11 +10,11 @@
 
 use std::sync::Arc;
 
+use crate::{OpenName, SmbError, SmbPath, SmbResult};
 use async_trait::async_trait;
 use bytes::Bytes;
 use larder_files::HeldInode;
 use larder_fs::{Aspects, Attr, Cred, FileId, FileKind, FsError, FsResult, Ino, NameMatch};
-use crate::{OpenName, SmbError, SmbPath, SmbResult};
 use parking_lot::Mutex;
 
 use super::feed::FeedHold;

@@ -1,7 +1,7 @@
 //! Errors of the volume, in the words of SMB.
 
-use larder_fs::FsError;
 use crate::{SmbError, SmbResult};
+use larder_fs::FsError;
 
 const STATUS_INVALID_PARAMETER: u32 = 0xC000_000D;
 pub const MEDIA_WRITE_PROTECTED: u32 = 0xC000_00A2;

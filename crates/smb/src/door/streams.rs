@@ -9,9 +9,9 @@
 //!   sees streams.
 //! - `streams.makes_its_file`: creating a stream creates its file if need be (MS-FSA 2.1.5.1.1).
 
+use crate::{OpenAction, OpenIntent, OpenOptions, SmbError, SmbPath, SmbResult, StreamInfo};
 use bytes::Bytes;
 use larder_fs::{Attr, CreateMode, Cred, FileKind, FsError, FsResult, Ino, RenameMode, SetAttr};
-use crate::{OpenAction, OpenIntent, OpenOptions, SmbError, SmbPath, SmbResult, StreamInfo};
 
 use super::handle::{ALLOCATION_BYTES, FileHandle, MATCH};
 use super::rights;

@@ -2,13 +2,11 @@
 
 //! The backend as the library calls it, over a volume in memory.
 
+use crate::{Bytes, Handle, OpenAction, OpenIntent, OpenName, OpenOptions, ShareBackend, SmbError, SmbPath, SmbResult};
 use larder_base::{Clock, SystemClock};
 use larder_files::Files;
 use larder_fs::{Ino, SetAttr, Stability, acl};
 use larder_people::Share as Rules;
-use crate::{
-    Bytes, Handle, OpenAction, OpenIntent, OpenName, OpenOptions, ShareBackend, SmbError, SmbPath, SmbResult,
-};
 use larder_volume::{Backing, MemoryBudget, Properties, Registry, Space, SyncMode, Volume};
 use object_store::memory::InMemory;
 

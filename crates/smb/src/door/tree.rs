@@ -15,14 +15,14 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
-use bytes::Bytes;
-use larder_files::{Files, Uses};
-use larder_fs::{Aspects, Attr, CreateMode, Cred, FileId, FileKind, FsError, FsResult, Ino, RenameMode, SetAttr};
 use crate::{
     BackendCapabilities, Handle, Located, Moment, OpenAction, OpenIntent, OpenOptions, SecurityDescriptor,
     ShareBackend, SmbError, SmbPath, SmbResult, VolumeInfo, Watches,
 };
+use async_trait::async_trait;
+use bytes::Bytes;
+use larder_files::{Files, Uses};
+use larder_fs::{Aspects, Attr, CreateMode, Cred, FileId, FileKind, FsError, FsResult, Ino, RenameMode, SetAttr};
 
 use super::feed::FeedHold;
 use super::handle::{ALLOCATION_BYTES, FileHandle, MATCH};

@@ -8,11 +8,11 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
+use crate::{OpenFiles, OutsideAccess};
 use futures::future::BoxFuture;
 use larder_files::Files;
 use larder_files::leases::{Holder, Recall};
 use larder_fs::Ino;
-use crate::{OpenFiles, OutsideAccess};
 use parking_lot::Mutex;
 
 use super::feed::Feed;

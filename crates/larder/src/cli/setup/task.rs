@@ -17,10 +17,10 @@ use larder_api::{
 };
 use larder_base::shell;
 use larder_base::units::ByteSize;
+use larder_doors::login::Gate;
 use larder_facts::Machine;
 use larder_facts::disk::{Prepare, PrepareOptions, Use};
 use larder_pool::Pool;
-use larder_doors::login::Gate;
 use larder_web::{Ask, Asker, SetUp};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
