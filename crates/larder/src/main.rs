@@ -121,7 +121,7 @@ fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
 
 /// To standard error; LARDER_LOG says what, as in `info,larder_nfs=debug`. Commands only warn.
 fn start_log(daemon: bool) {
-    let usual = if daemon { "info,slatedb=warn,larder_smb=error" } else { "error" };
+    let usual = if daemon { "info,slatedb=warn,larder_smb=error,larder_smb::door=info" } else { "error" };
     let filter = EnvFilter::try_from_env("LARDER_LOG").unwrap_or_else(|_| EnvFilter::new(usual));
     let ansi = std::io::IsTerminal::is_terminal(&std::io::stderr());
     tracing_subscriber::fmt()

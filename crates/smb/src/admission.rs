@@ -12,7 +12,6 @@ pub(crate) use larder_base::network::network;
 
 /// What happened at the door.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Admission<'a> {
     /// A session was established; no user for a guest.
     LoggedOn { user: Option<&'a str> },

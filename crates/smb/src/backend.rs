@@ -19,7 +19,6 @@ use crate::security::SecurityDescriptor;
 
 /// SMB CREATE disposition as seen by a backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum OpenIntent {
     /// `FILE_OPEN`: open existing only; fail if missing.
     Open,
@@ -99,7 +98,6 @@ pub enum OpenAction {
 /// Filesystem-style metadata for a single file or directory. Built with
 /// [`FileInfo::new`]; every field is public.
 #[derive(Debug, Clone)]
-#[non_exhaustive]
 pub struct FileInfo {
     /// Display name (last component). For QUERY_INFO at the share root this
     /// is the share name.
@@ -250,7 +248,6 @@ impl FileTimes {
 /// Static, advertised capabilities of a backend. Built from
 /// [`BackendCapabilities::default`]; every field is public.
 #[derive(Debug, Clone, Copy, Default)]
-#[non_exhaustive]
 pub struct BackendCapabilities {
     /// True iff the backend treats names case-sensitively.
     pub case_sensitive: bool,
@@ -634,7 +631,6 @@ impl ShareBackend for NotSupportedBackend {
 /// bytes_per_sector` bytes. Built from [`VolumeInfo::default`]; every
 /// field is public.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct VolumeInfo {
     /// Total allocation units on the volume.
     pub total_allocation_units: u64,

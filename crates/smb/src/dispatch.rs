@@ -262,7 +262,7 @@ async fn answer_chain(
 
 /// Top-level frame dispatch. Returns the frames to push into the writer
 /// channel, or `None` if the request elicits no response (CANCEL).
-#[cfg(any(test, fuzzing, feature = "fuzzing"))]
+#[cfg(any(test, fuzzing))]
 pub(crate) async fn dispatch_frame(
     server: &Arc<ServerState>,
     conn: &Arc<Connection>,

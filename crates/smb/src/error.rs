@@ -12,7 +12,6 @@ pub type SmbResult<T> = Result<T, SmbError>;
 /// failures (malformed frames, bad signatures) are handled by the dispatcher
 /// and never become `SmbError`.
 #[derive(Debug, Error)]
-#[non_exhaustive]
 pub enum SmbError {
     #[error("not found")]
     NotFound,

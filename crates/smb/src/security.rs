@@ -251,7 +251,7 @@ impl SecurityDescriptor {
 }
 
 /// Parses `data` as a descriptor. What parses is written to the same.
-#[cfg(any(fuzzing, feature = "fuzzing"))]
+#[cfg(any(test, fuzzing))]
 pub(crate) fn fuzz(data: &[u8]) {
     for parts in [Parts::OWNER, Parts::GROUP, Parts::DACL, 7].map(Parts) {
         if let Some(parsed) = SecurityDescriptor::parse(data, parts) {

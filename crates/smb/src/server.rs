@@ -101,7 +101,7 @@ impl SmbServer {
         .await
     }
 
-    #[cfg(any(test, fuzzing, feature = "fuzzing"))]
+    #[cfg(any(test, fuzzing))]
     pub(crate) fn state(&self) -> Arc<ServerState> {
         self.state.clone()
     }

@@ -137,7 +137,7 @@ async fn io(files: &Files, way: &Way, object: &Object, masks: &[u32]) -> FsResul
             return stopped(changed);
         }
     }
-    Ok(match nfs::may_io(&way.cred, &attr, bits, masks) {
+    Ok(match larder_nfs::may_io(&way.cred, &attr, bits, masks) {
         true => Ok(()),
         false => Err(Stop::Volume(FsError::Access)),
     })

@@ -446,7 +446,6 @@ fn observer(unhashed: Arc<Unhashed>) -> AdmissionObserver {
             Admission::TooManyConnections => {
                 refused(&door, from, || format!("SMB: a connection from {from} was refused: there are too many"))
             }
-            _ => {}
         }
     })
 }

@@ -102,7 +102,7 @@ impl Copy {
 }
 
 /// Parses `data` as the input of FSCTL_SRV_COPYCHUNK.
-#[cfg(any(fuzzing, feature = "fuzzing"))]
+#[cfg(any(test, fuzzing))]
 pub(crate) fn fuzz(data: &[u8]) {
     if let Ok(copy) = Copy::parse(data) {
         assert!(copy.chunks.len() * CHUNK_BYTES <= data.len());

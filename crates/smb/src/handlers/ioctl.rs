@@ -291,7 +291,7 @@ impl ValidateNegotiateRequest {
 }
 
 /// Parses `data` as the input of FSCTL_VALIDATE_NEGOTIATE_INFO.
-#[cfg(any(fuzzing, feature = "fuzzing"))]
+#[cfg(any(test, fuzzing))]
 pub(crate) fn fuzz(data: &[u8]) {
     if let Some(request) = ValidateNegotiateRequest::parse(data) {
         assert!(2 * request.dialects.len() <= data.len());

@@ -243,7 +243,7 @@ fn new_name(buffer: &[u8]) -> Result<(SmbPath, bool), u32> {
 }
 
 /// Parses `data` as the target of a rename or of a hard link.
-#[cfg(any(fuzzing, feature = "fuzzing"))]
+#[cfg(any(test, fuzzing))]
 pub(crate) fn fuzz(data: &[u8]) {
     let _ = new_name(data);
 }
