@@ -22,7 +22,8 @@ use std::time::{Duration, Instant};
 use larder_api::{Failure, FailureKind, SOCKET_NAME};
 use rustix::fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, Uid, flock};
 
-use crate::{box_time, machine};
+use crate::box_time;
+use larder_config::machine;
 
 pub(crate) const CONFIG_NAME: &str = "larder.toml";
 /// Links that users made in the browser.

@@ -23,7 +23,6 @@ macro_rules! eprintln {
 mod allocator;
 mod box_time;
 mod cli;
-mod config;
 mod daemon;
 #[cfg(test)]
 #[path = "../../facts/src/machine/fixture.rs"]
@@ -32,14 +31,12 @@ mod folder;
 #[cfg(test)]
 mod fuzz;
 mod log;
-mod machine;
 mod notify;
 mod out;
 mod render;
 mod render_explain;
 mod rights;
 mod rounds;
-mod times;
 mod welcome;
 
 use cli::command::{Cli, Command};
@@ -72,14 +69,14 @@ fn main() -> ExitCode {
     let is_daemon = matches!(cli.command, Command::Up(_) | Command::Serve(_));
     start_log(is_daemon);
     if is_daemon && std::env::var_os(KEEP_CORES).is_none_or(|value| value.is_empty()) {
-        machine::leave_no_dumps();
+        larder_config::machine::leave_no_dumps();
     }
     if is_daemon {
         rights::drop_unneeded();
     }
     allocator::start_thread();
     log_panics();
-    machine::raise_descriptor_limit();
+    larder_config::machine::raise_descriptor_limit();
     let result = match runtime() {
         Ok(runtime) => {
             let result = runtime.block_on(cli::run(cli));

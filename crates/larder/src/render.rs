@@ -9,7 +9,7 @@ use larder_api::{
 pub(crate) use larder_base::printed::shown;
 use larder_base::units::ByteSize;
 
-use crate::times;
+use larder_config::times;
 
 pub(crate) mod status;
 #[cfg(test)]
@@ -417,7 +417,7 @@ pub(crate) fn token_list(tokens: &[TokenStatus]) -> String {
             None if token.read_only => "read".to_owned(),
             None => "read and write".to_owned(),
         };
-        let at = |secs: u64| crate::times::local(secs.saturating_mul(1000));
+        let at = |secs: u64| larder_config::times::local(secs.saturating_mul(1000));
         let end = match token.expires_secs {
             None => "revoked".to_owned(),
             Some(end) => format!("{}{}", at(end), if token.expired { " (over)" } else { "" }),

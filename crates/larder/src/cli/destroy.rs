@@ -8,13 +8,13 @@ use larder_base::units::ByteSize;
 
 use super::args::Global;
 use super::reach::{Target, absolute, direct, target};
-use crate::config::edit::Editor;
 use crate::daemon::erase;
 use crate::daemon::translate::as_failure;
 use crate::{folder, out};
+use larder_config::edit::Editor;
 
 pub(super) async fn run(global: &Global, name: &str, yes: bool, how: TakeAway) -> Result<(), Failure> {
-    crate::config::check_name(name).map_err(Failure::invalid)?;
+    larder_config::check_name(name).map_err(Failure::invalid)?;
     let done = match target(global).await? {
         Target::Daemon(client) => {
             let pools = client.ask(GetPools).await?;

@@ -16,8 +16,6 @@ use larder_pool::{CreateOptions, Layout, OpenOptions, Plan, Pool};
 use super::args::{Disks, Global, PoolCommand};
 use super::change;
 use super::reach::{Backend, Outcome, Target, absolute, closing, direct, is_path, maybe_target, target};
-use crate::config::edit::{Editor, fresh, replace_file};
-use crate::config::{Config, PoolConfig, Schedule, check_name};
 use crate::daemon::disks;
 use crate::daemon::last_lives::Remembered;
 use crate::daemon::translate::as_failure;
@@ -25,6 +23,8 @@ use crate::daemon::{check_names, import_options, open_configured, open_pool, tak
 use crate::folder::{self, DataFolder};
 use crate::out;
 use crate::render::{self, Paint};
+use larder_config::edit::{Editor, fresh, replace_file};
+use larder_config::{Config, PoolConfig, Schedule, check_name};
 
 /// How long each running daemon has for saying which disks it serves.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);

@@ -10,11 +10,12 @@ use larder_keep::Storage;
 use larder_pool::OpenOptions;
 
 use super::args::{Disks, Global};
-use crate::config::Config;
 use crate::daemon::direct::{Direct, DirectDownload, Outgoing};
 use crate::daemon::translate::as_failure;
+use crate::folder;
 use crate::out::Out;
-use crate::{folder, machine};
+use larder_config::Config;
+use larder_config::machine;
 
 /// The outcome of a command that did not fail.
 pub(crate) enum Outcome {

@@ -22,7 +22,6 @@ use larder_pool::{Event, EventKind, FoundPool, Pool};
 use super::args::{Global, UpArgs};
 use super::password;
 use super::reach::memory;
-use crate::config::{Config, StoreSettings};
 use crate::daemon::box_record::contents::PENDING;
 use crate::daemon::box_record::found::{self, OpenedBox};
 use crate::daemon::box_record::versions;
@@ -30,7 +29,9 @@ use crate::daemon::bucket::{taking, this_machine};
 use crate::daemon::translate::as_failure;
 use crate::daemon::{import_options, open_pool};
 use crate::folder::{CONFIG_NAME, DataFolder};
-use crate::{out, times};
+use crate::out;
+use larder_config::times;
+use larder_config::{Config, StoreSettings};
 
 /// A history is shorter.
 const HISTORY_BYTES_MAX: u64 = 8 << 20;

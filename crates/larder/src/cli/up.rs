@@ -25,13 +25,6 @@ use super::command::{Cli, Command};
 use super::reach::absolute;
 use super::serve::{announce_json, ready, until_stopped};
 use super::{password, place, reborn, setup};
-use crate::config::edit::{self, Editor};
-use crate::config::user::{Accounts, NewUser, first_user, new_user};
-use crate::config::{
-    BEHIND_SECONDS, BUDGET_BYTES, CONNECTIONS, CacheSettings, Config, Listen, NFS_PORT, PAGE_PORT, PageConfig,
-    PageListen, PoolConfig, REPLICATION_PORT, SFTP_PORT, SMB_PORT, Schedule, StoreSettings, VolumeConfig, VolumeName,
-    WEBDAV_PORT, WEBDAVS_PORT, parse_listen, parse_networks, parse_page_listen, private_networks,
-};
 use crate::daemon::box_record::contents::finish_pending;
 use crate::daemon::box_record::found;
 use crate::daemon::bucket::{taking, this_machine};
@@ -42,7 +35,15 @@ use crate::daemon::standby::stand_by;
 use crate::daemon::translate::as_failure;
 use crate::daemon::{Daemon, Overrides, default_share, is_dead, translate};
 use crate::folder::{self, DataFolder};
-use crate::{machine, out, welcome};
+use crate::{out, welcome};
+use larder_config::edit::{self, Editor};
+use larder_config::machine;
+use larder_config::user::{Accounts, NewUser, first_user, new_user};
+use larder_config::{
+    BEHIND_SECONDS, BUDGET_BYTES, CONNECTIONS, CacheSettings, Config, Listen, NFS_PORT, PAGE_PORT, PageConfig,
+    PageListen, PoolConfig, REPLICATION_PORT, SFTP_PORT, SMB_PORT, Schedule, StoreSettings, VolumeConfig, VolumeName,
+    WEBDAV_PORT, WEBDAVS_PORT, parse_listen, parse_networks, parse_page_listen, private_networks,
+};
 
 const VOLUME: &str = "files";
 const USER: &str = "larder";
@@ -465,7 +466,7 @@ fn overrides(args: &UpArgs) -> Result<Overrides, Failure> {
         config.listen.portmapper = portmapper.unwrap_or(at(config.listen.portmapper));
         config.memory = memory.or(config.memory);
         let named = config.stores.iter_mut().filter(|store| read_only && of.as_ref() == Some(&store.bucket.url));
-        named.for_each(|store| crate::config::set_store(store, false, read_only));
+        named.for_each(|store| larder_config::set_store(store, false, read_only));
         of_shares(config);
     }))
 }

@@ -11,10 +11,10 @@ use super::keys;
 use super::reach::{self, Backend, absolute};
 use super::sealing;
 use super::volume_name::split;
-use crate::config::VolumeName;
-use crate::config::edit::Editor;
 use crate::daemon::translate::as_failure;
 use crate::{folder, render};
+use larder_config::VolumeName;
+use larder_config::edit::Editor;
 
 pub(super) async fn run(global: &Global, command: VolumeCommand) -> Result<(), Failure> {
     match command {

@@ -18,9 +18,9 @@ use sha2::{Digest, Sha256};
 
 use super::translate::as_failure;
 use super::{Daemon, State, keys, owner_quotas, shares};
-use crate::config::differences::{differences, other_data_folder};
-use crate::config::edit::{Editor, replace_file, replace_same};
-use crate::config::{Config, MountConfig, ShareConfig, VolumeConfig, VolumeName, read_text};
+use larder_config::differences::{differences, other_data_folder};
+use larder_config::edit::{Editor, replace_file, replace_same};
+use larder_config::{Config, MountConfig, ShareConfig, VolumeConfig, VolumeName, read_text};
 
 /// A file that was read, and what it would change.
 struct Planned {

@@ -18,7 +18,7 @@ use super::benches::Running;
 use super::care::blocking;
 use crate::cli::bench as cli;
 use crate::cli::bench::args::{REPEATS_MAX, SECONDS_MAX};
-use crate::config::power::PowerConfig;
+use larder_config::power::PowerConfig;
 
 /// Folders and devices of one bench.
 const PATHS_MAX: usize = 64;

@@ -9,7 +9,7 @@ use larder_keep::bucket::Taking;
 use larder_store::{BucketError, Machine};
 
 use crate::folder::DataFolder;
-use crate::machine;
+use larder_config::machine;
 
 /// The exit code of a process that lost its store (`bucket.loser_ends`), or gave it up when it was asked (`bucket.asked_ends`).
 pub(crate) const LOST_EXIT: i32 = 5;
@@ -25,7 +25,7 @@ pub(crate) fn this_machine(folder: &DataFolder) -> Result<Machine, Failure> {
         Ok(own) if !own.trim().is_empty() => own.trim().to_owned(),
         _ => {
             let own = uuid::Uuid::new_v4().simple().to_string();
-            crate::config::edit::replace_file(&file, own.as_bytes(), 0o600)?;
+            larder_config::edit::replace_file(&file, own.as_bytes(), 0o600)?;
             own
         }
     };

@@ -17,7 +17,7 @@ use larder_measure::doctor;
 use super::Daemon;
 use crate::cli::power as cli_power;
 use crate::cli::{bench as cli_bench, doctor as cli_doctor};
-use crate::config::power::PowerConfig;
+use larder_config::power::PowerConfig;
 
 /// Between the two looks that a counter needs.
 const LOOK: Duration = Duration::from_millis(500);

@@ -10,7 +10,7 @@ use larder_base::passed;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use crate::config::edit::replace_file;
+use larder_config::edit::replace_file;
 
 /// Seconds of a sample of each span, and how many there are.
 const SPANS: [(ChartSpanName, u64, usize); 4] = [

@@ -9,7 +9,7 @@ use larder_api::{Failure, FailureKind};
 use larder_keep::Store;
 
 use super::{Daemon, State};
-use crate::config::{MountConfig, VolumeName};
+use larder_config::{MountConfig, VolumeName};
 
 impl Daemon {
     /// Refuses while a client has a file open for writing or a program uses a mount; takes mounts away that nobody uses. `anyway` is the

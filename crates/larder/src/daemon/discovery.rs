@@ -8,8 +8,8 @@ use sha2::{Digest, Sha256};
 use tokio::sync::Mutex;
 
 use super::servers::Servers;
-use crate::config::{Config, DiscoveryConfig, reach_others};
 use crate::folder::DataFolder;
+use larder_config::{Config, DiscoveryConfig, reach_others};
 
 /// The port of SMB that Windows knows, and the only one that Explorer opens.
 const WINDOWS_PORT: u16 = 445;

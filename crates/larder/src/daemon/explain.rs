@@ -17,7 +17,7 @@ use larder_people::{Door, Entrance, Share, User, Who};
 use super::explain_words::{EntranceWords, Judged, Reasons, Step, class_of};
 use super::translate::as_failure;
 use super::{Daemon, State, shares, translate};
-use crate::config::{Config, ShareConfig, UserConfig, VolumeName};
+use larder_config::{Config, ShareConfig, UserConfig, VolumeName};
 
 /// READONLY, HIDDEN and SYSTEM of Windows.
 const ATTRIBUTES: [(u32, &str); 3] = [(1, "readonly"), (2, "hidden"), (4, "system")];

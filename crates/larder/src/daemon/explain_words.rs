@@ -11,7 +11,7 @@ use larder_people::{Listed, Network, Reason, Squashing, User, Why};
 
 use super::explain::Asked;
 use super::shares;
-use crate::config::{Config, ShareConfig};
+use larder_config::{Config, ShareConfig};
 
 /// `entrance.reserved_ports`, for people.
 const BY_ROOT: &str = "from ports below 1024 alone, which root of the client uses; for programs of ordinary users and Macs \

@@ -11,8 +11,8 @@ use larder_web::{FactorsEnded, factors_without};
 
 use super::Daemon;
 use super::page::SESSIONS_BYTES_MAX;
-use crate::config::edit::replace_file;
 use crate::folder::FACTORS_NAME;
+use larder_config::edit::replace_file;
 
 /// Ends a user's factors in a data folder whose page is not served.
 pub(crate) fn end_in_folder(folder: &Path, user: &str) -> Result<FactorsEnded, Failure> {

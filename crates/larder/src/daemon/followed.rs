@@ -13,7 +13,7 @@ use larder_volume::Outdated;
 use tokio::time::Instant;
 
 use super::{Daemon, State};
-use crate::config::VolumeName;
+use larder_config::VolumeName;
 
 /// One followed store, as it was looked at last.
 #[derive(Default)]

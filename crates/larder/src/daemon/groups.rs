@@ -4,11 +4,11 @@ use larder_api::{Failure, FailureKind, GroupAdd, GroupChange, GroupRemoved, Grou
 
 use super::Daemon;
 use super::known::{no_such_group, no_such_user};
-use crate::config::edit::Editor;
-use crate::config::group::GROUP_SIGN;
-use crate::config::membership::{new_group, objection};
-use crate::config::user::Accounts;
-use crate::config::{Config, GroupConfig, ShareConfig, Writers, check_user_name};
+use larder_config::edit::Editor;
+use larder_config::group::GROUP_SIGN;
+use larder_config::membership::{new_group, objection};
+use larder_config::user::Accounts;
+use larder_config::{Config, GroupConfig, ShareConfig, Writers, check_user_name};
 
 pub(crate) fn status(group: &GroupConfig, config: &Config) -> GroupStatus {
     let entry = format!("{GROUP_SIGN}{}", group.name);

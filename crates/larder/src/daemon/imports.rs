@@ -18,7 +18,7 @@ use larder_keep::Store;
 use tokio::task::JoinHandle;
 
 use super::translate::as_failure;
-use crate::config::check_folder;
+use larder_config::check_folder;
 
 /// The tag of changes by imports in events.
 const ORIGIN: u32 = u32::from_be_bytes(*b"IMPT");

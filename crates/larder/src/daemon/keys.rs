@@ -9,7 +9,7 @@ use larder_keep::Storage;
 use larder_keep::keyrings::KEYRING_BYTES_MAX;
 
 use super::translate::as_failure;
-use crate::config::{KeySource, VolumeConfig};
+use larder_config::{KeySource, VolumeConfig};
 
 /// How long the program of a `key_command` may take.
 const COMMAND_PATIENCE: Duration = Duration::from_secs(20);

@@ -2,7 +2,7 @@
 
 use larder_api::Failure;
 
-use crate::config::Config;
+use larder_config::Config;
 
 pub(crate) fn no_such_user(config: &Config, name: &str) -> Result<(), Failure> {
     match config.users.iter().any(|u| u.name == name) {

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::config::edit::replace_file;
+use larder_config::edit::replace_file;
 
 const FILE_NAME: &str = "pool-lives";
 /// The file is read and replaced as a whole: one at a time.

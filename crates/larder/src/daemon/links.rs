@@ -11,8 +11,8 @@ use larder_dav::{Link, Links, Which};
 
 use super::Daemon;
 use super::known::no_such_user;
-use crate::config::Config;
 use crate::folder::LINKS_NAME;
+use larder_config::Config;
 
 /// The links of a data folder whose daemon does not run, or whose daemon serves no browsers.
 pub(crate) fn of_folder(folder: &Path) -> Links {

@@ -25,8 +25,8 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::Daemon;
-use crate::machine;
 use crate::rounds;
+use larder_config::machine;
 
 /// A round of the cache (`memory.unused_is_given_back`).
 const ROUND: Duration = Duration::from_secs(60);

@@ -27,12 +27,12 @@ use larder_nfs::Owners;
 use larder_pool::{OpenOptions, Pool};
 use tokio::sync::Mutex;
 
-use crate::config::edit::{Editor, Staged};
-use crate::config::{
+use crate::folder::DataFolder;
+use larder_config::edit::{Editor, Staged};
+use larder_config::machine;
+use larder_config::{
     Config, MountConfig, PoolConfig, Schedule, StoreSettings, VolumeName, check_name, check_share_name, mount_options,
 };
-use crate::folder::DataFolder;
-use crate::machine;
 
 pub(crate) mod api;
 mod applying;

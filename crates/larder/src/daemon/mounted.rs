@@ -6,7 +6,7 @@ use larder_keep::snapshot_words::selected;
 
 use super::Daemon;
 use super::translate::as_failure;
-use crate::config::VolumeName;
+use larder_config::VolumeName;
 
 impl Daemon {
     pub(super) async fn change_snapshots(

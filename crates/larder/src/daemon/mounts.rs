@@ -10,7 +10,7 @@ use larder_fuse::{FuseMount, MountOptions, clear_remains};
 use parking_lot::Mutex;
 
 use super::{translate, users};
-use crate::config::{MountConfig, VolumeName};
+use larder_config::{MountConfig, VolumeName};
 
 /// Mounts of one daemon beyond this are refused.
 const MOUNTS_MAX: usize = 64;

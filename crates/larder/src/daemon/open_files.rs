@@ -10,8 +10,8 @@ use larder_nfs::NfsOpen;
 use larder_smb::door::SmbOpen;
 
 use super::Daemon;
-use crate::config::VolumeName;
-use crate::config::user::Accounts;
+use larder_config::VolumeName;
+use larder_config::user::Accounts;
 
 /// Opens of each door that are listed.
 const LISTED_MAX: usize = 500;

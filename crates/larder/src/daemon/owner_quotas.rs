@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use larder_api::{Failure, VolumeChange};
 
-use crate::config::Config;
-use crate::config::user::Accounts;
+use larder_config::Config;
+use larder_config::user::Accounts;
 
 /// `change` with numbers in place of the names of users and groups.
 pub(super) fn numbered(change: &VolumeChange, config: &Config) -> Result<VolumeChange, Failure> {

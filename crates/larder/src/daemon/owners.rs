@@ -4,7 +4,7 @@ use larder_api::{Failure, OwnerKind, OwnerUse};
 
 use super::Daemon;
 use super::translate::as_failure;
-use crate::config::user::Accounts;
+use larder_config::user::Accounts;
 
 impl Daemon {
     /// What owners use of a volume.

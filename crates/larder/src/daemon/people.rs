@@ -11,9 +11,9 @@ use super::known::no_such_user;
 use super::secrets::NtHashes;
 use super::tokens::Tokens;
 use super::{Daemon, Secrets, State, check_password, factors, hash_of};
-use crate::config::edit::{Editor, Staged};
-use crate::config::user::{Accounts, NewUser, new_user, objection, password_objection, remarks};
-use crate::config::{Config, UserConfig, check_user_name};
+use larder_config::edit::{Editor, Staged};
+use larder_config::user::{Accounts, NewUser, new_user, objection, password_objection, remarks};
+use larder_config::{Config, UserConfig, check_user_name};
 
 pub(crate) fn user_status(user: &UserConfig, config: &Config, secrets: &Secrets) -> UserStatus {
     UserStatus {

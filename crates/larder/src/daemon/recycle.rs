@@ -11,7 +11,7 @@ use larder_base::passed;
 use larder_files::{Age, Files};
 
 use super::{Daemon, shares};
-use crate::config::ShareConfig;
+use larder_config::ShareConfig;
 
 const EVERY: Duration = Duration::from_secs(3600);
 const DAY_SECS: i64 = 86_400;

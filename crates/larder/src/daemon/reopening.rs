@@ -22,8 +22,8 @@ use larder_pool::{OpenOptions, Pool};
 use tokio::time::Instant;
 
 use super::{Daemon, State, as_failure, configured, open_pool, translate};
-use crate::config::VolumeName;
 use crate::notify;
+use larder_config::VolumeName;
 
 /// How often the volumes are looked at. No disk is touched for that.
 const LOOK: Duration = Duration::from_secs(2);

@@ -7,7 +7,7 @@ use larder_api::{Failure, SnapshotsStatus};
 
 use super::Daemon;
 use super::translate::as_failure;
-use crate::config::VolumeName;
+use larder_config::VolumeName;
 
 impl Daemon {
     pub(crate) async fn roll_back(

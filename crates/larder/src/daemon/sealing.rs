@@ -9,7 +9,7 @@ use larder_volume::Sealing;
 
 use super::Daemon;
 use super::translate::as_failure;
-use crate::config::VolumeName;
+use larder_config::VolumeName;
 
 impl Daemon {
     /// Lets the volume begin to be encrypted.

@@ -33,7 +33,7 @@ use uuid::Uuid;
 use super::followed::Sight;
 use super::translate::as_failure;
 use super::{Daemon, State};
-use crate::config::VolumeName;
+use larder_config::VolumeName;
 
 /// How often a machine looks whether others have changed the registry.
 const LOOK: Duration = Duration::from_secs(3);
@@ -392,7 +392,7 @@ impl Daemon {
     /// What whoever hands a volume over should know.
     async fn words_of_taker(&self, name: &VolumeName, sealed: bool) -> Vec<String> {
         let state = self.state.lock().await;
-        let host = crate::machine::host_name();
+        let host = larder_config::machine::host_name();
         let mut told = Vec::new();
         let shares: Vec<&str> = state
             .config

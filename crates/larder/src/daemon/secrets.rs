@@ -19,8 +19,8 @@ use larder_people::{PasswordHash, PeopleError};
 use larder_smb::door::secret::{SealKey, SecretError, nt_hash};
 use serde::{Deserialize, Serialize};
 
-use crate::config::Config;
-use crate::config::edit::{check_replaceable, replace_file};
+use larder_config::Config;
+use larder_config::edit::{check_replaceable, replace_file};
 
 /// Letters and digits that nobody confuses when reading them: 31, almost 5 bits each, 79 in a password.
 const ALPHABET: &[u8; 31] = b"abcdefghjkmnpqrstuvwxyz23456789";

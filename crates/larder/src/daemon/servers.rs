@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 use super::box_record::passwords::Passwords;
 use super::entitled::{Entitled, Entitlements};
 use super::page::{PageGuest, Surroundings};
-use crate::config::{Listen, PageConfig, PageListen, WebdavConfig};
+use larder_config::{Listen, PageConfig, PageListen, WebdavConfig};
 
 /// Requests in flight get this long to finish when the daemon stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);
@@ -179,7 +179,10 @@ impl Servers {
     /// As a browser elsewhere reaches it.
     pub(crate) fn page_url(&self) -> Option<String> {
         let addr = self.page_addr()?;
-        Some(format!("https://{}/", SocketAddr::new(crate::machine::host_outward(addr).parse().ok()?, addr.port())))
+        Some(format!(
+            "https://{}/",
+            SocketAddr::new(larder_config::machine::host_outward(addr).parse().ok()?, addr.port())
+        ))
     }
 
     /// Serves the page, which asks by `router`.
@@ -561,7 +564,7 @@ pub(crate) fn own_names(addr: SocketAddr) -> Vec<String> {
         names.push(host);
     }
     match addr.ip() {
-        ip if ip.is_unspecified() => names.extend(crate::machine::address_outward().map(|ip| ip.to_string())),
+        ip if ip.is_unspecified() => names.extend(larder_config::machine::address_outward().map(|ip| ip.to_string())),
         ip => names.push(ip.to_string()),
     }
     names.sort();

@@ -4,7 +4,7 @@ use larder_api::{Failure, ScrubSchedule, SnapshotSchedule, SnapshotScheduleSet};
 
 use super::Daemon;
 use super::translate::as_failure;
-use crate::config::{Schedule, VolumeName};
+use larder_config::{Schedule, VolumeName};
 
 impl Daemon {
     pub(crate) async fn snapshot_schedule_set(

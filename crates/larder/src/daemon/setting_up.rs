@@ -3,8 +3,8 @@
 use larder_api::{Failure, SetupLink};
 
 use super::Daemon;
-use crate::config::Config;
-use crate::config::edit::Editor;
+use larder_config::Config;
+use larder_config::edit::Editor;
 
 impl Daemon {
     pub(crate) fn setup_link(&self) -> Result<SetupLink, Failure> {

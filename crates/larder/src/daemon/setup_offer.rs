@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::config::Config;
+use larder_config::Config;
 
 /// Draws another link.
 type Draw = Box<dyn Fn() -> SetupLink + Send + Sync>;

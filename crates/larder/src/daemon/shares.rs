@@ -19,10 +19,10 @@ use super::servers::Servers;
 use super::tokens::Tokens;
 use super::translate::as_failure;
 use super::watch::Watch;
-use crate::config::edit::Editor;
-use crate::config::share::{TimeMachine, audit_words, guard_word};
-use crate::config::{Config, Network, PoolConfig, ShareConfig, Squash, UserConfig, VolumeName, Writers};
-use crate::machine;
+use larder_config::edit::Editor;
+use larder_config::machine;
+use larder_config::share::{TimeMachine, audit_words, guard_word};
+use larder_config::{Config, Network, PoolConfig, ShareConfig, Squash, UserConfig, VolumeName, Writers};
 
 /// The purpose of the key that seals NFS handles of folders.
 const HANDLES: &str = "nfs handles";

@@ -7,11 +7,11 @@ use larder_volume::Volume;
 use super::known::{no_such_group, no_such_user};
 use super::translate::as_failure;
 use super::{Daemon, State, shares, translate};
-use crate::config::at_next_start::{as_it_runs, waiting};
-use crate::config::edit::Editor;
-use crate::config::group::GROUP_SIGN;
-use crate::config::share::{TimeMachine, check_time_machine, parse_audit, parse_guard};
-use crate::config::{
+use larder_config::at_next_start::{as_it_runs, waiting};
+use larder_config::edit::Editor;
+use larder_config::group::GROUP_SIGN;
+use larder_config::share::{TimeMachine, check_time_machine, parse_audit, parse_guard};
+use larder_config::{
     Config, ShareConfig, VolumeName, Writers, check_folder, check_host_folder, check_recycle_days, check_share_name,
     parse_networks, parse_squash,
 };

@@ -17,7 +17,7 @@ use larder_volume::Volume;
 
 use super::Daemon;
 use super::translate::as_failure;
-use crate::config::VolumeName;
+use larder_config::VolumeName;
 
 /// Runs until the daemon stops.
 pub(crate) async fn run(daemon: Arc<Daemon>) {

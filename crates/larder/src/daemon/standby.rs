@@ -16,9 +16,9 @@ use larder_store::{Beating, Bucket, Owner, Watched};
 use super::Daemon;
 use super::bucket::this_machine;
 use super::translate::bucket_failure;
-use crate::config::{Config, PoolConfig, StoreSettings};
 use crate::folder::DataFolder;
-use crate::times;
+use larder_config::times;
+use larder_config::{Config, PoolConfig, StoreSettings};
 
 /// A standby takes what was given back within its next look, every 2 s.
 const SUCCESSOR_WAIT_MAX: Duration = Duration::from_secs(15);

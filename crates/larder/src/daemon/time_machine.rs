@@ -19,8 +19,8 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinHandle;
 
 use super::Daemon;
-use crate::config::VolumeName;
 use crate::rounds;
+use larder_config::VolumeName;
 
 /// Volumes that were locked or elsewhere are tried again, and followers that ended begin anew.
 const LOOK_EVERY: Duration = Duration::from_secs(30);

@@ -18,8 +18,8 @@ use serde::{Deserialize, Serialize};
 use super::Secrets;
 use super::entitled::{Entitled, may_have};
 use super::known::no_such_user;
-use crate::config::Config;
-use crate::config::edit::replace_file;
+use larder_config::Config;
+use larder_config::edit::replace_file;
 
 const TOKENS_MAX: usize = 4096;
 const FORGET_AFTER_SECS: u64 = 30 * 86_400;

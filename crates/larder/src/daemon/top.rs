@@ -21,9 +21,9 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::Daemon;
-use crate::config::edit::replace_file;
-use crate::config::user::Accounts;
 use crate::rounds;
+use larder_config::edit::replace_file;
+use larder_config::user::Accounts;
 
 const WINDOW: Duration = Duration::from_secs(1);
 /// Between two samples.

@@ -5,8 +5,8 @@ use larder_people::AuthorizedKey;
 
 use super::Daemon;
 use super::known::no_such_user;
-use crate::config::edit::Editor;
-use crate::config::{Config, UserConfig};
+use larder_config::edit::Editor;
+use larder_config::{Config, UserConfig};
 
 /// Keys of one user.
 const KEYS_MAX: usize = 256;

@@ -166,7 +166,7 @@ pub(crate) struct PoolArgs {
     #[arg(long, value_name = "LAYOUT", value_delimiter = ',')]
     pub(crate) layouts: Vec<larder_pool::Layout>,
     /// Kinds of compression to compare: lz4, zstd, none
-    #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = crate::config::parse_compression)]
+    #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = larder_config::parse_compression)]
     pub(crate) compressions: Vec<String>,
     /// Kinds of encryption to compare: none, aes-128-gcm, aes-256-gcm, chacha20-poly1305, gocryptfs
     /// [default: all that are here with the preset encryption]
@@ -289,7 +289,7 @@ pub(crate) struct AllArgs {
     #[arg(long, value_name = "LAYOUT", value_delimiter = ',')]
     pub(crate) layouts: Vec<larder_pool::Layout>,
     /// Kinds of compression of the pool to compare: lz4, zstd, none
-    #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = crate::config::parse_compression)]
+    #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = larder_config::parse_compression)]
     pub(crate) compressions: Vec<String>,
     #[command(flatten)]
     pub(crate) login: Login,

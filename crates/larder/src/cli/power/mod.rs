@@ -18,11 +18,11 @@ use serde::Serialize;
 use super::args::Global;
 use super::disk::Recorded;
 use super::password;
-use crate::config::Config;
-use crate::config::power::PowerConfig;
 use crate::daemon::care::look;
 use crate::folder;
 use crate::out;
+use larder_config::Config;
+use larder_config::power::PowerConfig;
 
 pub(crate) mod text;
 

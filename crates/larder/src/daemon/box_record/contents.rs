@@ -24,9 +24,9 @@ use toml_edit::{DocumentMut, Item, TableLike, Value};
 use uuid::Uuid;
 
 use super::own::{Life, OwnerSlot};
-use crate::config::edit::replace_file;
 use crate::daemon::secrets::{NtHashes, without_nt_hashes};
 use crate::folder::{CONFIG_NAME, FACTORS_NAME, LINKS_NAME};
+use larder_config::edit::replace_file;
 
 const FORMAT: u32 = 1;
 /// In the data folder, in the order in which they are put back: what lets people in comes before the file that names them.
@@ -555,7 +555,7 @@ mod tests {
         let check = |listen: &str, nt_hashes: NtHashes| {
             let file = data.join(CONFIG_NAME);
             std::fs::write(&file, listen).unwrap();
-            let config = crate::config::Config::load(&file).unwrap();
+            let config = larder_config::Config::load(&file).unwrap();
             assert_eq!(NtHashes::of(&config, &file), nt_hashes, "{listen}");
             let version = Gathered::read(data, &file, nt_hashes).unwrap().0.into_version(4, 5, writer(), Vec::new());
             let text = String::from_utf8(version.encode().unwrap()).unwrap();
@@ -567,7 +567,7 @@ mod tests {
         assert!(secrets.nt_hash("ann").unwrap().is_some());
         // For this run alone: the file has the door.
         std::fs::write(data.join(CONFIG_NAME), "[listen]\nsmb = \":14445\"\n").unwrap();
-        let closed = crate::config::Config::parse("[listen]\nsmb = \"off\"\n", Path::new("/larder.toml")).unwrap();
+        let closed = larder_config::Config::parse("[listen]\nsmb = \"off\"\n", Path::new("/larder.toml")).unwrap();
         assert_eq!(NtHashes::of(&closed, &data.join(CONFIG_NAME)), NtHashes::Kept);
     }
 

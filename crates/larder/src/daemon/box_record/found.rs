@@ -14,9 +14,9 @@ use object_store::ObjectStore;
 use super::contents::Contents;
 use super::own::{self, Own};
 use super::versions::{self, Listed};
-use crate::config::Config;
-use crate::config::edit::Editor;
-use crate::config::{PoolConfig, Schedule};
+use larder_config::Config;
+use larder_config::edit::Editor;
+use larder_config::{PoolConfig, Schedule};
 
 /// Boxes of one store that are tried.
 const BOXES_MAX: usize = 16;

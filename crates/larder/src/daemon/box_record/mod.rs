@@ -47,9 +47,9 @@ use passwords::{Held, Passwords};
 use versions::{Listed, Place};
 
 use super::{Daemon, NtHashes};
-use crate::config::differences::differences;
-use crate::config::{Config, VolumeName};
-use crate::machine;
+use larder_config::differences::differences;
+use larder_config::machine;
+use larder_config::{Config, VolumeName};
 
 /// A person who changes one thing often changes another.
 const GATHER_FOR: Duration = Duration::from_secs(1);

@@ -18,7 +18,7 @@ use larder_keep::keyrings::{self, RECOVERY_SLOT};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::config::edit::replace_file;
+use larder_config::edit::replace_file;
 
 pub(crate) const FILE: &str = "box.json";
 const FORMAT: u32 = 1;

@@ -10,9 +10,9 @@ use larder_keep::keyrings;
 
 use super::Daemon;
 use super::contents::{Contents, Gathered, Writer};
-use crate::config::edit::Editor;
 use crate::daemon::tokens::Tokens;
 use crate::daemon::{NtHashes, Secrets};
+use larder_config::edit::Editor;
 
 impl Daemon {
     pub(crate) async fn restore_config(&self, asked: ConfigRestore) -> Result<ConfigApplied, Failure> {

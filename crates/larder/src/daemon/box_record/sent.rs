@@ -17,10 +17,10 @@ use super::beside::{SEALED_BYTES_MAX, keep_beside, read_beside};
 use super::found::{OpenedBox, unlocked};
 use super::versions::{self, Place};
 use super::{Daemon, keyrings, own};
-use crate::config::edit::Editor;
-use crate::config::{VolumeName, may_run};
 use crate::daemon::replication::Receiver;
 use crate::daemon::translate::as_failure;
+use larder_config::edit::Editor;
+use larder_config::{VolumeName, may_run};
 
 impl Daemon {
     /// Sends the newest version of this box to the machine that keeps a replica of one of its volumes, if it has not had it.
@@ -86,7 +86,7 @@ impl Daemon {
             "this machine becomes '{}' (version {}, of {}) with the users {}",
             shown.name,
             shown.number,
-            crate::times::local_secs(i64::try_from(shown.written_secs).unwrap_or(0)),
+            larder_config::times::local_secs(i64::try_from(shown.written_secs).unwrap_or(0)),
             shown.users.join(", ")
         )];
         notes.extend(skipped);

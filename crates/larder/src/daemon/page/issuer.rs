@@ -10,7 +10,7 @@ use larder_web::{ANSWER_BYTES_MAX, Fetch, Issuer, is_issuer_address};
 use reqwest::redirect::Policy;
 use reqwest::{Client, RequestBuilder};
 
-use crate::config::OidcConfig;
+use larder_config::OidcConfig;
 
 /// A person waits for it.
 const TIME_MAX: Duration = Duration::from_secs(10);

@@ -33,9 +33,9 @@ use self::hosts::Hosts;
 use self::in_process::InProcess;
 use super::box_record::passwords::Passwords;
 use super::entitled::Entitlements;
-use crate::config::PageConfig;
-use crate::config::edit::replace_file;
 use crate::folder::FACTORS_NAME;
+use larder_config::PageConfig;
+use larder_config::edit::replace_file;
 
 const SESSIONS_FILE: &str = "page_sessions";
 /// Of a file of sessions or factors: more is no file of ours.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::config::VolumeName;
+use larder_config::VolumeName;
 
 pub(super) const SECRET_BYTES: usize = 16;
 const CODE_LIFE: Duration = Duration::from_secs(3600);

@@ -32,11 +32,11 @@ use super::door;
 use super::invitations::SECRET_BYTES;
 use super::receiver::Receiver;
 use super::tls::{self, Identity};
-use crate::config::edit::Editor;
-use crate::config::{ReplicaConfig, VolumeName};
 use crate::daemon::Daemon;
 use crate::daemon::api::Refusal;
 use crate::daemon::translate::as_failure;
+use larder_config::edit::Editor;
+use larder_config::{ReplicaConfig, VolumeName};
 
 /// Connections of machines with a right at the same time. A sender has one.
 const CONNECTIONS_MAX: usize = 32;

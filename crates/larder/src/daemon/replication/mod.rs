@@ -30,8 +30,8 @@ use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
 use super::Daemon;
-use crate::config::{FILES_STAY_HERE, Place, ReplicateConfig, VolumeName, parse_limit};
 use crate::daemon::translate::as_failure;
+use larder_config::{FILES_STAY_HERE, Place, ReplicateConfig, VolumeName, parse_limit};
 
 mod courier;
 pub(crate) mod door;

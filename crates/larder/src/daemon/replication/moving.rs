@@ -36,12 +36,12 @@ use super::courier::{Courier, reason, release};
 use super::receiver::Receiver;
 use super::runs::Way;
 use super::{EndOf, Progress};
-use crate::config::edit::{Editor, replace_file};
-use crate::config::{Config, Place, VolumeName};
 use crate::daemon::api::finish;
 use crate::daemon::translate::as_failure;
 use crate::daemon::translate::{has_clones, snapshot_failure};
 use crate::daemon::{Daemon, State};
+use larder_config::edit::{Editor, replace_file};
+use larder_config::{Config, Place, VolumeName};
 
 const FILE: &str = "moves.json";
 /// A longer file is not ours.

@@ -13,9 +13,9 @@ use larder_keep::Store;
 use larder_volume::replica::ReceiveLimits;
 use tokio::sync::mpsc;
 
-use crate::config::VolumeName;
 use crate::daemon::box_record::beside::keep_beside;
 use crate::daemon::translate::as_failure;
+use larder_config::VolumeName;
 
 /// Pieces that wait for a slow receiver.
 const PIECES_MAX: usize = 8;

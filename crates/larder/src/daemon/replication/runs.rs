@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::courier::Progress;
-use crate::config::{Place, ReplicateConfig, VolumeName};
+use larder_config::{Place, ReplicateConfig, VolumeName};
 
 /// A receiver that has taken nothing for so long is mentioned. A piece takes less on a line that is in use, and disks that wake do, too.
 const SILENT_MIN: Duration = Duration::from_secs(15);

@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::task::JoinHandle;
 
-use crate::config::VolumeName;
+use larder_config::VolumeName;
 
 /// So much is kept of what ssh complains about.
 const COMPLAINT_BYTES_MAX: usize = 1000;

@@ -22,7 +22,7 @@ use tokio_rustls::rustls::{
 };
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-use crate::config::edit::replace_file;
+use larder_config::edit::replace_file;
 
 const CONNECT_MAX: Duration = Duration::from_secs(20);
 /// Certificates need a name. Nobody reads it.

@@ -20,10 +20,10 @@ use larder_api::{BODY_BYTES_MAX, BY_HEADER, FOR_HEADER, Failure, FailureKind};
 use larder_watch::audit::{Record, RecordKind};
 use serde_json::Value;
 
-use crate::config::may_run;
-use crate::config::user::Accounts;
 use crate::daemon::Daemon;
 use crate::daemon::remote::Remote;
+use larder_config::may_run;
+use larder_config::user::Accounts;
 
 /// POST requests that change nothing and take out nothing but what a listing would say.
 const QUESTIONS: [&str; 9] = [

@@ -13,9 +13,9 @@ use tokio::sync::mpsc;
 
 use super::clock::now_ms;
 use super::guards::{Suspected, words};
-use crate::config::VolumeName;
 use crate::daemon::Daemon;
-use crate::times;
+use larder_config::VolumeName;
+use larder_config::times;
 
 /// By which the hold of a snapshot is known.
 const HOLD: &str = "guard";

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::times::local;
+use larder_config::times::local;
 
 /// Time services slew less than this, and leap seconds are one.
 const JUMP_MIN_S: i64 = 60;

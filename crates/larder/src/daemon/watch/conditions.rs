@@ -14,9 +14,9 @@ use larder_watch::disk::{COLUMNS, Column};
 use larder_watch::{Condition, EventKind, Unknown, space};
 
 use super::clock::{self, now_ms};
-use crate::config::Config;
-use crate::config::user::Accounts;
 use crate::daemon::Daemon;
+use larder_config::Config;
+use larder_config::user::Accounts;
 
 /// A change that holds the daemon's state longer than this has everything stay as it was seen last.
 const STATE_WAIT_MAX: Duration = Duration::from_secs(5);

@@ -15,8 +15,8 @@ use tokio::time::sleep;
 
 use super::clock::now_ms;
 use super::state::Watch;
-use crate::config::alert::PingConfig;
 use crate::daemon::Daemon;
+use larder_config::alert::PingConfig;
 
 const RETRY_FIRST: Duration = Duration::from_secs(2);
 const RETRY_MAX: Duration = Duration::from_secs(15 * 60);

@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use super::clock::now_ms;
 use super::history::History;
 use super::self_tests::{Candidate, SelfTests, due};
-use crate::config::SelfTestSchedule;
+use larder_config::SelfTestSchedule;
 
 const ASK_EVERY: Duration = Duration::from_secs(3600);
 /// A machine with more disks is not a home's.

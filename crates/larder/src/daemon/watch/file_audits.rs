@@ -16,8 +16,8 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::clock::now_ms;
-use crate::config::ShareConfig;
 use crate::daemon::doors::door_word;
+use larder_config::ShareConfig;
 
 /// About 5 MB, and seconds of the quickest client.
 const WAITING_MAX: usize = 16 << 10;

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-use crate::config::ShareConfig;
+use larder_config::ShareConfig;
 
 /// Alarms that wait. Each client tells once, so more at once are a very large attack; the log has them all.
 const ALARMS_MAX: usize = 256;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use larder_facts::machine::{Smart, TestLength, TestOutcome};
 
-use crate::config::{Schedule, SelfTestSchedule};
+use larder_config::{Schedule, SelfTestSchedule};
 
 /// After a short test another disk may begin one; the longest take five minutes.
 const SHORT_TAKES: Duration = Duration::from_secs(1800);

@@ -137,7 +137,7 @@ impl Watch {
         let (guards, alarms) = Guards::new(kept.as_ref().map_or(&Suspects::default(), |kept: &Kept| &kept.suspects));
         larder_doors::door::observe(move |passage| places::pass_on(&sender, passage));
         Ok(Self {
-            host: crate::machine::host_name(),
+            host: larder_config::machine::host_name(),
             audit: Arc::new(Audit::of(&folder)),
             kept: Mutex::new(kept.unwrap_or_default()),
             receivers: Mutex::default(),
@@ -167,7 +167,7 @@ impl Watch {
             let last = std::fs::metadata(&running).and_then(|about| about.modified()).ok();
             let last = last.and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
             let since = last.map_or_else(String::new, |at| {
-                format!(" It had run since {}.", crate::times::local(at.as_millis() as u64))
+                format!(" It had run since {}.", larder_config::times::local(at.as_millis() as u64))
             });
             self.note(Condition::is(
                 EventKind::Restarted,

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::UpsConfig;
+use larder_config::UpsConfig;
 
 /// What is known of the UPS.
 pub(crate) struct Watched {

@@ -12,8 +12,8 @@ use larder_watch::ups::{Nut, Reading, Source, Ups, read_batteries};
 use larder_watch::{Condition, EventKind};
 
 use super::ups::{name, plan};
-use crate::config::UpsConfig;
 use crate::daemon::Daemon;
+use larder_config::UpsConfig;
 
 /// As often as the drivers of NUT ask the UPS itself.
 const ASK_EVERY: Duration = Duration::from_secs(5);

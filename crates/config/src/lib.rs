@@ -19,123 +19,126 @@ use std::path::{Path, PathBuf};
 
 use larder_api::{CONFIG_BYTES_MAX, Failure, SnapshotCounts, VolumeChange};
 use larder_base::units::ByteSize;
-pub(crate) use larder_doors::strangers::BUDGET_BYTES;
+pub use larder_doors::strangers::BUDGET_BYTES;
 use larder_people::AuthorizedKey;
-pub(crate) use larder_people::{NOBODY, Network, Squash, Writers};
+pub use larder_people::{NOBODY, Network, Squash, Writers};
 use larder_sftp::CaKey;
 use spanned::Spanned;
 
-use crate::machine;
-
-pub(crate) mod alert;
-pub(crate) mod at_next_start;
-pub(crate) mod differences;
-pub(crate) mod edit;
-pub(crate) mod group;
-pub(crate) mod may_run;
-pub(crate) mod membership;
+pub mod alert;
+pub mod at_next_start;
+pub mod differences;
+#[cfg(test)]
+#[path = "../../../fuzz/driver.rs"]
+mod driver;
+pub mod edit;
+pub mod group;
+pub mod machine;
+pub mod may_run;
+pub mod membership;
 mod mount;
 mod names;
-pub(crate) mod nearest;
+pub mod nearest;
 mod overlap;
 mod page;
-pub(crate) mod power;
+pub mod power;
 mod raw;
 mod replicate;
 mod schedule;
-pub(crate) mod schema;
-pub(crate) mod share;
+pub mod schema;
+pub mod share;
 mod snapshots;
 mod spanned;
 mod store;
 #[cfg(test)]
 mod tests;
+pub mod times;
 mod ups;
-pub(crate) mod user;
+pub mod user;
 
 use alert::AlertConfig;
-pub(crate) use group::GroupConfig;
-pub(crate) use larder_keep::{CacheSettings, Schedule, StoreSettings, VolumeName, check_name};
+pub use group::GroupConfig;
+pub use larder_keep::{CacheSettings, Schedule, StoreSettings, VolumeName, check_name};
 use larder_web::IssuerOptions;
-pub(crate) use mount::{MountConfig, mount_options};
+pub use mount::{MountConfig, mount_options};
 use names::check_domain;
-pub(crate) use names::check_label;
+pub use names::check_label;
 use page::USUAL_CLAIM;
-pub(crate) use page::{OidcConfig, PAGE_PORT, PageConfig, PageListen};
+pub use page::{OidcConfig, PAGE_PORT, PageConfig, PageListen};
 use raw::{RawConfig, RawUser, RawVolume};
-pub(crate) use replicate::{FILES_STAY_HERE, Place, REPLICATION_PORT, ReplicaConfig, ReplicateConfig, parse_limit};
-pub(crate) use schedule::SelfTestSchedule;
-pub(crate) use share::{RECYCLE_DAYS, ShareConfig, check_folder, check_host_folder, check_recycle_days, parse_squash};
-pub(crate) use store::{BEHIND_SECONDS, parse_cache_bytes, set as set_store};
-pub(crate) use ups::UpsConfig;
-pub(crate) use user::UserConfig;
+pub use replicate::{FILES_STAY_HERE, Place, REPLICATION_PORT, ReplicaConfig, ReplicateConfig, parse_limit};
+pub use schedule::SelfTestSchedule;
+pub use share::{RECYCLE_DAYS, ShareConfig, check_folder, check_host_folder, check_recycle_days, parse_squash};
+pub use store::{BEHIND_SECONDS, parse_cache_bytes, set as set_store};
+pub use ups::UpsConfig;
+pub use user::UserConfig;
 
-pub(crate) const NFS_PORT: u16 = 12049;
-pub(crate) const SMB_PORT: u16 = 14445;
-pub(crate) const SFTP_PORT: u16 = 10022;
-pub(crate) const WEBDAV_PORT: u16 = 10080;
-pub(crate) const WEBDAVS_PORT: u16 = 10443;
-pub(crate) const METRICS_PORT: u16 = 9633;
+pub const NFS_PORT: u16 = 12049;
+pub const SMB_PORT: u16 = 14445;
+pub const SFTP_PORT: u16 = 10022;
+pub const WEBDAV_PORT: u16 = 10080;
+pub const WEBDAVS_PORT: u16 = 10443;
+pub const METRICS_PORT: u16 = 9633;
 /// More simultaneous connections than this (of all protocols) are refused.
-pub(crate) const CONNECTIONS: u32 = 4096;
+pub const CONNECTIONS: u32 = 4096;
 /// The word `private` stands for these: loopback and the addresses of RFC 1918 and RFC 4193. Addresses that carriers share
 /// among customers (100.64.0.0/10) and that need no configuration (169.254.0.0/16, fe80::/10) belong to strangers as well.
-pub(crate) const PRIVATE_NETWORKS: [&str; 6] =
+pub const PRIVATE_NETWORKS: [&str; 6] =
     ["127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "::1/128", "fc00::/7"];
 
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Config {
+pub struct Config {
     /// Secrets, socket and lock live here.
-    pub(crate) data: PathBuf,
-    pub(crate) listen: Listen,
+    pub data: PathBuf,
+    pub listen: Listen,
     /// Clients of NFS version 4 see owners as names of this domain.
-    pub(crate) nfs_domain: Option<String>,
-    pub(crate) webdav: WebdavConfig,
-    pub(crate) page: PageConfig,
+    pub nfs_domain: Option<String>,
+    pub webdav: WebdavConfig,
+    pub page: PageConfig,
     /// Certificate authorities whose certificates let users in over SFTP: lines as in authorized_keys.
-    pub(crate) ssh_ca_keys: Vec<String>,
-    pub(crate) discovery: DiscoveryConfig,
-    pub(crate) memory: Option<ByteSize>,
-    pub(crate) connections: u32,
+    pub ssh_ca_keys: Vec<String>,
+    pub discovery: DiscoveryConfig,
+    pub memory: Option<ByteSize>,
+    pub connections: u32,
     /// What connections without a login may hold, at all doors together.
-    pub(crate) strangers: ByteSize,
-    pub(crate) self_tests: SelfTestSchedule,
-    pub(crate) pools: Vec<PoolConfig>,
+    pub strangers: ByteSize,
+    pub self_tests: SelfTestSchedule,
+    pub pools: Vec<PoolConfig>,
     /// Stores in buckets. Names of stores and pools are one kind.
-    pub(crate) stores: Vec<StoreSettings>,
-    pub(crate) volumes: Vec<VolumeConfig>,
-    pub(crate) shares: Vec<ShareConfig>,
-    pub(crate) users: Vec<UserConfig>,
-    pub(crate) groups: Vec<GroupConfig>,
-    pub(crate) mounts: Vec<MountConfig>,
-    pub(crate) replicates: Vec<ReplicateConfig>,
-    pub(crate) replicas: Vec<ReplicaConfig>,
+    pub stores: Vec<StoreSettings>,
+    pub volumes: Vec<VolumeConfig>,
+    pub shares: Vec<ShareConfig>,
+    pub users: Vec<UserConfig>,
+    pub groups: Vec<GroupConfig>,
+    pub mounts: Vec<MountConfig>,
+    pub replicates: Vec<ReplicateConfig>,
+    pub replicas: Vec<ReplicaConfig>,
     /// New users get no number below: those were given to users who are gone.
-    pub(crate) next_uid: u32,
-    pub(crate) power: power::PowerConfig,
-    pub(crate) alerts: AlertConfig,
-    pub(crate) ups: Option<UpsConfig>,
+    pub next_uid: u32,
+    pub power: power::PowerConfig,
+    pub alerts: AlertConfig,
+    pub ups: Option<UpsConfig>,
 }
 
 /// How WebDAV is kept from eavesdroppers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct WebdavConfig {
+pub struct WebdavConfig {
     /// Certificates and key of the owner's, in PEM; `None`: larder makes its own.
-    pub(crate) certificate: Option<(PathBuf, PathBuf)>,
+    pub certificate: Option<(PathBuf, PathBuf)>,
     /// Passwords may cross the network in clear.
-    pub(crate) insecure_http: bool,
+    pub insecure_http: bool,
     /// Proxies that are believed whose request they pass on.
-    pub(crate) trusted_proxies: Vec<Network>,
+    pub trusted_proxies: Vec<Network>,
 }
 
 /// How other machines find this one. Only doors that listen beyond loopback are announced.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct DiscoveryConfig {
-    pub(crate) enabled: bool,
+pub struct DiscoveryConfig {
+    pub enabled: bool,
     /// The name that people see; the machine's where there is none.
-    pub(crate) name: Option<String>,
+    pub name: Option<String>,
     /// All with private addresses where there is none.
-    pub(crate) interfaces: Vec<String>,
+    pub interfaces: Vec<String>,
 }
 
 impl Default for DiscoveryConfig {
@@ -146,42 +149,42 @@ impl Default for DiscoveryConfig {
 
 /// `None`: that protocol is off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Listen {
-    pub(crate) nfs: Option<SocketAddr>,
-    pub(crate) smb: Option<SocketAddr>,
+pub struct Listen {
+    pub nfs: Option<SocketAddr>,
+    pub smb: Option<SocketAddr>,
     /// Closed unless somebody asks for it.
-    pub(crate) sftp: Option<SocketAddr>,
-    pub(crate) webdav: Option<SocketAddr>,
+    pub sftp: Option<SocketAddr>,
+    pub webdav: Option<SocketAddr>,
     /// WebDAV over TLS.
-    pub(crate) webdavs: Option<SocketAddr>,
+    pub webdavs: Option<SocketAddr>,
     /// Snapshots from other machines, which are known. Closed unless somebody asks for it.
-    pub(crate) replication: Option<SocketAddr>,
-    pub(crate) portmapper: Option<SocketAddr>,
+    pub replication: Option<SocketAddr>,
+    pub portmapper: Option<SocketAddr>,
     /// Metrics for Prometheus, over HTTP.
-    pub(crate) metrics: Option<SocketAddr>,
+    pub metrics: Option<SocketAddr>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PoolConfig {
-    pub(crate) name: String,
-    pub(crate) disks: Vec<PathBuf>,
-    pub(crate) scrub: Schedule,
+pub struct PoolConfig {
+    pub name: String,
+    pub disks: Vec<PathBuf>,
+    pub scrub: Schedule,
 }
 
 /// Created when it is missing; properties named here are applied at every start.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct VolumeConfig {
-    pub(crate) name: VolumeName,
-    pub(crate) change: VolumeChange,
+pub struct VolumeConfig {
+    pub name: VolumeName,
+    pub change: VolumeChange,
     /// The key that opens it at every start, if it is encrypted.
-    pub(crate) key: Option<KeySource>,
+    pub key: Option<KeySource>,
     /// How many automatic snapshots of each kind are kept; none are taken where nothing is said.
-    pub(crate) snapshots: Option<SnapshotCounts>,
+    pub snapshots: Option<SnapshotCounts>,
 }
 
 /// The source of an encrypted volume's key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum KeySource {
+pub enum KeySource {
     File(PathBuf),
     /// A program and its arguments; what it writes to its standard output is the key.
     Command(Vec<String>),
@@ -189,23 +192,23 @@ pub(crate) enum KeySource {
 
 impl Config {
     /// Reads and validates the file.
-    pub(crate) fn load(file: &Path) -> Result<Config, Failure> {
+    pub fn load(file: &Path) -> Result<Config, Failure> {
         Config::parse(&read_text(file)?, file)
     }
 
     /// Validates `text` as the contents of `file`.
-    pub(crate) fn parse(text: &str, file: &Path) -> Result<Config, Failure> {
+    pub fn parse(text: &str, file: &Path) -> Result<Config, Failure> {
         Config::parse_named(text, file, file)
     }
 
     /// The same; complaints call the file `named`.
-    pub(crate) fn parse_named(text: &str, file: &Path, named: &Path) -> Result<Config, Failure> {
+    pub fn parse_named(text: &str, file: &Path, named: &Path) -> Result<Config, Failure> {
         let raw: RawConfig = toml::from_str(text).map_err(|e| Failure::invalid(located(named, text, &e)))?;
         Validator { text, file, named }.config(raw)
     }
 
     /// Settings that are valid and perhaps not meant, one sentence each.
-    pub(crate) fn notes(&self) -> Vec<String> {
+    pub fn notes(&self) -> Vec<String> {
         let there = machine::memory_total();
         let memory = self.memory.filter(|memory| *memory > there).map(|memory| {
             format!("memory = \"{memory}\" is more than this machine has ({there}): it is taken for {there}")
@@ -214,24 +217,24 @@ impl Config {
         memory.into_iter().chain(shares).chain(user::notes(&self.users)).collect()
     }
 
-    pub(crate) fn pool(&self, name: &str) -> Option<&PoolConfig> {
+    pub fn pool(&self, name: &str) -> Option<&PoolConfig> {
         self.pools.iter().find(|p| p.name == name)
     }
 
     /// Whether volumes can lie there: a pool or a store.
     /// Whether nothing is served, and nobody could log in.
-    pub(crate) fn is_blank(&self) -> bool {
+    pub fn is_blank(&self) -> bool {
         let has_storage = !(self.pools.is_empty() && self.stores.is_empty() && self.volumes.is_empty());
         let has_people = !(self.users.is_empty() && self.groups.is_empty());
         !has_storage && !has_people && self.shares.is_empty() && self.mounts.is_empty() && self.replicas.is_empty()
     }
 
-    pub(crate) fn has_ground(&self, name: &str) -> bool {
+    pub fn has_ground(&self, name: &str) -> bool {
         self.pool(name).is_some() || self.stores.iter().any(|store| store.name == name)
     }
 
     /// The disks that were named for a pool, or those that the configuration has for it.
-    pub(crate) fn disks_of(&self, name: &str, named: Vec<PathBuf>) -> Result<Vec<PathBuf>, Failure> {
+    pub fn disks_of(&self, name: &str, named: Vec<PathBuf>) -> Result<Vec<PathBuf>, Failure> {
         match self.pool(name) {
             _ if !named.is_empty() => Ok(named),
             Some(pool) => Ok(pool.disks.clone()),
@@ -243,7 +246,7 @@ impl Config {
 
 /// "file:line:column: what".
 /// The text of a configuration.
-pub(crate) fn read_text(file: &Path) -> Result<String, Failure> {
+pub fn read_text(file: &Path) -> Result<String, Failure> {
     let opened = std::fs::File::open(file).map_err(|e| unread(file, &e))?;
     text_of(opened, file)
 }
@@ -253,7 +256,7 @@ fn unread(file: &Path, error: &std::io::Error) -> Failure {
 }
 
 /// The same, of a file that is open; `file` is its name for people.
-pub(crate) fn text_of(from: impl Read, file: &Path) -> Result<String, Failure> {
+pub fn text_of(from: impl Read, file: &Path) -> Result<String, Failure> {
     let mut bytes = Vec::new();
     from.take(CONFIG_BYTES_MAX as u64 + 1).read_to_end(&mut bytes).map_err(|e| unread(file, &e))?;
     if bytes.len() > CONFIG_BYTES_MAX {
@@ -297,7 +300,7 @@ fn position(text: &str, offset: usize) -> (usize, usize) {
 }
 
 /// Share names appear in Windows' windows: capitals and blanks are welcome there.
-pub(crate) fn check_share_name(name: &str) -> Result<(), String> {
+pub fn check_share_name(name: &str) -> Result<(), String> {
     let bad = |c: char| c.is_control() || "\"/\\[]:;|<>+=,?*%".contains(c);
     let reserved = ["ipc$", "admin$", "print$", "global", "homes"];
     if name.is_empty() || name.len() > 80 || name.contains(bad) || name.trim() != name || name.starts_with('.') {
@@ -311,7 +314,7 @@ pub(crate) fn check_share_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-pub(crate) fn check_user_name(name: &str) -> Result<(), String> {
+pub fn check_user_name(name: &str) -> Result<(), String> {
     let bad = |c: char| c.is_control() || c.is_whitespace() || is_unseen(c) || "\"/\\[]:;|<>+=,?*%@".contains(c);
     if name.is_empty() || name.len() > 64 || name.contains(bad) || name.starts_with(['-', '.']) {
         let name = name.escape_debug();
@@ -329,7 +332,7 @@ fn is_unseen(c: char) -> bool {
 }
 
 /// `ADDR:PORT`, `:PORT`, `PORT` or `ADDR`; `host` and `port` fill in what is not said. `off`: `None`.
-pub(crate) fn parse_listen(text: &str, host: IpAddr, port: u16) -> Result<Option<SocketAddr>, String> {
+pub fn parse_listen(text: &str, host: IpAddr, port: u16) -> Result<Option<SocketAddr>, String> {
     if text == "off" {
         return Ok(None);
     }
@@ -343,20 +346,20 @@ pub(crate) fn parse_listen(text: &str, host: IpAddr, port: u16) -> Result<Option
 }
 
 /// The place of the page, as it is typed.
-pub(crate) fn parse_page_listen(text: &str, host: IpAddr) -> Result<PageListen, String> {
+pub fn parse_page_listen(text: &str, host: IpAddr) -> Result<PageListen, String> {
     Ok(parse_listen(text, host, PAGE_PORT)?.map_or(PageListen::Off, PageListen::At))
 }
 
-pub(crate) fn parse_network(text: &str) -> Result<Network, String> {
+pub fn parse_network(text: &str) -> Result<Network, String> {
     text.parse().map_err(|e: larder_people::PeopleError| e.to_string())
 }
 
-pub(crate) fn private_networks() -> Vec<Network> {
+pub fn private_networks() -> Vec<Network> {
     PRIVATE_NETWORKS.iter().filter_map(|text| text.parse().ok()).collect()
 }
 
 /// Whether a share that is exported to these networks is exported beyond this machine.
-pub(crate) fn reach_others(networks: &[String]) -> bool {
+pub fn reach_others(networks: &[String]) -> bool {
     let is_here = |text: &String| {
         let network = text.parse::<Network>().ok();
         network.is_some_and(|network| network.address.is_loopback() && network.prefix >= 8)
@@ -365,7 +368,7 @@ pub(crate) fn reach_others(networks: &[String]) -> bool {
 }
 
 /// Networks as they are typed: `private` is all private ones.
-pub(crate) fn parse_networks(words: &[String]) -> Result<Vec<Network>, String> {
+pub fn parse_networks(words: &[String]) -> Result<Vec<Network>, String> {
     let mut networks = Vec::new();
     for word in words {
         match word.as_str() {
@@ -377,7 +380,7 @@ pub(crate) fn parse_networks(words: &[String]) -> Result<Vec<Network>, String> {
 }
 
 /// A record size as people write it; the volume wants a power of two from 4 KiB to 1 MiB.
-pub(crate) fn parse_record_size(text: &str) -> Result<u32, String> {
+pub fn parse_record_size(text: &str) -> Result<u32, String> {
     let size = text.parse::<ByteSize>().map_err(|e| e.to_string())?;
     if !size.0.is_power_of_two() || !(4 << 10..=1 << 20).contains(&size.0) {
         return Err(format!("'{text}' is not a record size: use a power of two from 4K to 1M"));
@@ -386,25 +389,25 @@ pub(crate) fn parse_record_size(text: &str) -> Result<u32, String> {
 }
 
 /// `none` and `0` take the quota away.
-pub(crate) fn parse_quota(text: &str) -> Result<u64, String> {
+pub fn parse_quota(text: &str) -> Result<u64, String> {
     if text == "none" {
         return Ok(0);
     }
     text.parse::<ByteSize>().map(|size| size.0).map_err(|e| e.to_string())
 }
 
-pub(crate) fn parse_compression(text: &str) -> Result<String, String> {
+pub fn parse_compression(text: &str) -> Result<String, String> {
     text.parse().map(|compression: larder_volume::Compression| compression.to_string())
 }
 
-pub(crate) fn parse_sync(text: &str) -> Result<String, String> {
+pub fn parse_sync(text: &str) -> Result<String, String> {
     match text {
         "standard" | "relaxed" => Ok(text.to_owned()),
         _ => Err(format!("'{text}' is not a sync mode: use standard or relaxed")),
     }
 }
 
-pub(crate) fn parse_memory(text: &str) -> Result<ByteSize, String> {
+pub fn parse_memory(text: &str) -> Result<ByteSize, String> {
     let size = text.parse::<ByteSize>().map_err(|e| e.to_string())?;
     if size < machine::MEMORY_MIN {
         return Err(format!("{size} of memory is too little: give at least {}", machine::MEMORY_MIN));
@@ -433,7 +436,7 @@ fn strangers_default() -> String {
 }
 
 /// As typed for this machine.
-pub(crate) fn parse_memory_here(text: &str) -> Result<ByteSize, String> {
+pub fn parse_memory_here(text: &str) -> Result<ByteSize, String> {
     let size = parse_memory(text)?;
     let there = machine::memory_total();
     if size > there {
@@ -443,7 +446,7 @@ pub(crate) fn parse_memory_here(text: &str) -> Result<ByteSize, String> {
 }
 
 /// A quota that somebody wants now; files keep whatever an older one was.
-pub(crate) fn parse_quota_wanted(text: &str) -> Result<u64, String> {
+pub fn parse_quota_wanted(text: &str) -> Result<u64, String> {
     const BYTES_MIN: u64 = 1 << 20;
     let bytes = parse_quota(text)?;
     if (1..BYTES_MIN).contains(&bytes) {
@@ -454,7 +457,7 @@ pub(crate) fn parse_quota_wanted(text: &str) -> Result<u64, String> {
 }
 
 /// `NAME=SIZE`
-pub(crate) fn parse_owner_quota(text: &str) -> Result<(String, u64), String> {
+pub fn parse_owner_quota(text: &str) -> Result<(String, u64), String> {
     match text.split_once('=') {
         Some((name, size)) if !name.is_empty() => Ok((name.to_owned(), parse_quota_wanted(size)?)),
         _ => Err(format!("'{text}' is not NAME=SIZE, such as ann=10GB")),

@@ -21,37 +21,37 @@ use super::{Checked, Config, Validator, VolumeName, check_share_name, parse_netw
 
 /// A share of the file: who may come in, and the place that it is of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ShareConfig {
+pub struct ShareConfig {
     /// Who may come in: what the doors ask.
-    pub(crate) rules: Share,
+    pub rules: Share,
     /// `None`: a folder of the host (`share.volume_or_host`).
-    pub(crate) volume: Option<VolumeName>,
+    pub volume: Option<VolumeName>,
     /// The folder of the volume that is shared, such as `photos/2024`; empty: all of it. Of the host: the absolute path.
-    pub(crate) folder: String,
+    pub folder: String,
     /// Removals over SMB and WebDAV go to `.recycle`, where they stay this many days.
-    pub(crate) recycle_days: Option<u32>,
+    pub recycle_days: Option<u32>,
     /// `.snapshots` is listed at the top.
-    pub(crate) snapshots_shown: bool,
+    pub snapshots_shown: bool,
     /// Names that differ in their Unicode form alone are one, over every network door.
-    pub(crate) normalize: bool,
+    pub normalize: bool,
     /// What happens about a client that ruins files.
-    pub(crate) guard: GuardMode,
+    pub guard: GuardMode,
     /// Operations of its clients that the audit log has.
-    pub(crate) audit: FileActs,
+    pub audit: FileActs,
     /// Macs back up to it.
-    pub(crate) time_machine: Option<TimeMachine>,
+    pub time_machine: Option<TimeMachine>,
 }
 
 /// A share for Time Machine (`share.bound_of_whole_volume`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TimeMachine {
+pub struct TimeMachine {
     /// What the backups may hold; `None`: as much as there is room for.
-    pub(crate) size: Option<ByteSize>,
+    pub size: Option<ByteSize>,
 }
 
 impl TimeMachine {
     /// `true`, `false` or a size.
-    pub(crate) fn parse(text: &str) -> Result<Option<TimeMachine>, String> {
+    pub fn parse(text: &str) -> Result<Option<TimeMachine>, String> {
         const BYTES_MIN: u64 = 1 << 30;
         match text {
             "true" | "yes" => Ok(Some(TimeMachine { size: None })),
@@ -66,18 +66,18 @@ impl TimeMachine {
         }
     }
 
-    pub(crate) fn word(self) -> String {
+    pub fn word(self) -> String {
         self.size.map_or_else(|| "yes".to_owned(), |size| size.to_string())
     }
 }
 
-pub(crate) fn parse_squash(text: &str) -> Result<Squash, String> {
+pub fn parse_squash(text: &str) -> Result<Squash, String> {
     let squash = Squash::EACH.into_iter().find(|squash| squash.word() == text);
     squash.ok_or_else(|| format!("'{text}' is not a squash rule: use root, all or none"))
 }
 
 /// The word of a guard's mode.
-pub(crate) fn guard_word(mode: GuardMode) -> &'static str {
+pub fn guard_word(mode: GuardMode) -> &'static str {
     match mode {
         GuardMode::Off => "off",
         GuardMode::Alert => "alert",
@@ -85,14 +85,14 @@ pub(crate) fn guard_word(mode: GuardMode) -> &'static str {
     }
 }
 
-pub(crate) fn parse_guard(text: &str) -> Result<GuardMode, String> {
+pub fn parse_guard(text: &str) -> Result<GuardMode, String> {
     let modes = [GuardMode::Off, GuardMode::Alert, GuardMode::Block];
     let known = modes.into_iter().find(|mode| guard_word(*mode) == text);
     known.ok_or_else(|| format!("'{text}' is not a guard: use off, alert or block"))
 }
 
 /// `off`, `all`, or the words of some acts.
-pub(crate) fn audit_words(acts: FileActs) -> String {
+pub fn audit_words(acts: FileActs) -> String {
     if acts == FileActs::NONE {
         return "off".to_owned();
     }
@@ -103,7 +103,7 @@ pub(crate) fn audit_words(acts: FileActs) -> String {
     words.join(",")
 }
 
-pub(crate) fn parse_audit(text: &str) -> Result<FileActs, String> {
+pub fn parse_audit(text: &str) -> Result<FileActs, String> {
     match text {
         "off" | "no" => return Ok(FileActs::NONE),
         "all" | "yes" => return Ok(FileActs::of(FileAct::ALL)),
@@ -134,12 +134,12 @@ impl DerefMut for ShareConfig {
 
 impl ShareConfig {
     /// The folder of the host that is shared, if it is none of a volume.
-    pub(crate) fn host_folder(&self) -> Option<&Path> {
+    pub fn host_folder(&self) -> Option<&Path> {
         self.volume.is_none().then(|| Path::new(&self.folder))
     }
 
     /// Remarks for the owner of the share that the file does not show.
-    pub(crate) fn notes(&self, config: &Config) -> Vec<String> {
+    pub fn notes(&self, config: &Config) -> Vec<String> {
         let mut notes = Vec::new();
         let name = &self.name;
         if self.host_folder().is_some_and(|folder| !folder.is_dir()) {
@@ -179,7 +179,7 @@ impl ShareConfig {
 }
 
 /// `share.bound_of_whole_volume`
-pub(crate) fn check_time_machine(
+pub fn check_time_machine(
     wanted: Option<TimeMachine>,
     volume: Option<&VolumeName>,
     folder: &str,
@@ -196,10 +196,10 @@ pub(crate) fn check_time_machine(
 }
 
 /// How long removals are kept where nothing is said.
-pub(crate) const RECYCLE_DAYS: u32 = 30;
+pub const RECYCLE_DAYS: u32 = 30;
 
 /// From a day to a hundred years.
-pub(crate) fn check_recycle_days(days: u32) -> Result<u32, String> {
+pub fn check_recycle_days(days: u32) -> Result<u32, String> {
     const DAYS_MAX: u32 = 36_500;
     if !(1..=DAYS_MAX).contains(&days) {
         return Err(format!("a recycle bin keeps files for 1 to {DAYS_MAX} days, not {days}: without one write false"));
@@ -208,7 +208,7 @@ pub(crate) fn check_recycle_days(days: u32) -> Result<u32, String> {
 }
 
 /// A folder of a volume, without slashes at either end.
-pub(crate) fn check_folder(text: &str) -> Result<String, String> {
+pub fn check_folder(text: &str) -> Result<String, String> {
     const BYTES_MAX: usize = 1024;
     let folder = text.trim_matches('/');
     let bad = |part: &str| part.is_empty() || part == "." || part == ".." || part.len() > 255;
@@ -221,7 +221,7 @@ pub(crate) fn check_folder(text: &str) -> Result<String, String> {
 }
 
 /// A folder of the host: an absolute path without detours (`share.volume_or_host`).
-pub(crate) fn check_host_folder(text: &str, config: &Config) -> Result<String, String> {
+pub fn check_host_folder(text: &str, config: &Config) -> Result<String, String> {
     const BYTES_MAX: usize = 4000;
     let folder = text.trim_end_matches('/');
     let parts = || folder.split('/').skip(1);

@@ -2,15 +2,15 @@
 
 use chrono::{Local, TimeZone};
 
-pub(crate) use larder_keep::times::local;
+pub use larder_keep::times::local;
 
 /// Local time of a second since 1970.
-pub(crate) fn local_secs(at: i64) -> String {
+pub fn local_secs(at: i64) -> String {
     local(u64::try_from(at).unwrap_or(0).saturating_mul(1000))
 }
 
 /// A time to come, in seconds since 1970: the end of a day (`2027-01-31`, in UTC), or so long from now (`90d`, `12h`, `30m`).
-pub(crate) fn until(text: &str) -> Result<i64, String> {
+pub fn until(text: &str) -> Result<i64, String> {
     let wrong = || format!("'{text}' is neither a day such as 2027-01-31 nor a time such as 90d, 12h or 30m");
     if let Ok(day) = chrono::NaiveDate::parse_from_str(text, "%Y-%m-%d") {
         let end = day.and_hms_opt(23, 59, 59).ok_or_else(wrong)?;
@@ -31,7 +31,7 @@ pub(crate) fn until(text: &str) -> Result<i64, String> {
 }
 
 /// A time past, in milliseconds since 1970: the beginning of a day (`2026-11-22`, local time), or so long ago (`2d`, `8h`, `30m`).
-pub(crate) fn ago(text: &str) -> Result<u64, String> {
+pub fn ago(text: &str) -> Result<u64, String> {
     let wrong = || format!("'{text}' is neither a day such as 2026-11-22 nor a time such as 2d, 8h or 30m");
     if let Ok(day) = chrono::NaiveDate::parse_from_str(text, "%Y-%m-%d") {
         let begin =

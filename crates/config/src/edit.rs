@@ -25,7 +25,7 @@ use super::{
 };
 
 /// The file's text, being edited.
-pub(crate) struct Editor {
+pub struct Editor {
     file: PathBuf,
     document: DocumentMut,
     /// Lines end as on Windows. The document knows only one kind of line end.
@@ -35,13 +35,13 @@ pub(crate) struct Editor {
 }
 
 impl Editor {
-    pub(crate) fn open(file: &Path) -> Result<Editor, Failure> {
+    pub fn open(file: &Path) -> Result<Editor, Failure> {
         let text = super::read_text(file)?;
         Ok(Editor { was: Some(text.clone()), ..Editor::of(&text, file)? })
     }
 
     /// Edits `text` as the contents of `file`.
-    pub(crate) fn of(text: &str, file: &Path) -> Result<Editor, Failure> {
+    pub fn of(text: &str, file: &Path) -> Result<Editor, Failure> {
         Config::parse(text, file)?;
         let document = text.parse().map_err(|e: toml_edit::TomlError| Failure::invalid(e.to_string()))?;
         let has_crlf = text.split_once('\n').is_some_and(|(first, _)| first.ends_with('\r'));
@@ -49,30 +49,30 @@ impl Editor {
     }
 
     /// As it is edited so far.
-    pub(crate) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         let text = self.document.to_string();
         if self.has_crlf { text.replace("\r\n", "\n").replace('\n', "\r\n") } else { text }
     }
 
     /// The meaning of the file as it is edited so far.
-    pub(crate) fn config(&self) -> Result<Config, Failure> {
+    pub fn config(&self) -> Result<Config, Failure> {
         Config::parse(&self.document.to_string(), &self.file)
     }
 
     /// Validates the whole, saves it atomically and durably (`edit.validated_whole`), and returns
     /// what it means.
-    pub(crate) fn save(self) -> Result<Config, Failure> {
+    pub fn save(self) -> Result<Config, Failure> {
         self.stage()?.commit()
     }
 
     /// Does all of `save` but the last step (`edit.staged_before_deeds`).
-    pub(crate) fn stage(self) -> Result<Staged, Failure> {
+    pub fn stage(self) -> Result<Staged, Failure> {
         let text = self.text();
         let config = Config::parse(&text, &self.file)?;
         Ok(Staged { config, beside: Beside::write(&self.file, text.as_bytes(), 0o600)?, was: self.was })
     }
 
-    pub(crate) fn add_pool(&mut self, pool: &PoolConfig) {
+    pub fn add_pool(&mut self, pool: &PoolConfig) {
         let folder = self.file.parent().unwrap_or(Path::new("")).to_owned();
         let mut table = Table::new();
         table.insert("name", value(&pool.name));
@@ -84,7 +84,7 @@ impl Editor {
     }
 
     /// The pools, volumes, shares and users of a configuration whose file has none, and the name of the box.
-    pub(crate) fn add_entries(&mut self, config: &Config) {
+    pub fn add_entries(&mut self, config: &Config) {
         config.pools.iter().for_each(|pool| self.add_pool(pool));
         for volume in &config.volumes {
             self.tables("volume").push(volume_table(volume));
@@ -100,7 +100,7 @@ impl Editor {
     }
 
     /// Names other disks for a pool. Whether there is such a pool.
-    pub(crate) fn set_pool_disks(&mut self, name: &str, disks: &[PathBuf]) -> bool {
+    pub fn set_pool_disks(&mut self, name: &str, disks: &[PathBuf]) -> bool {
         let folder = self.file.parent().unwrap_or(Path::new("")).to_owned();
         let is_it = |table: &&mut Table| text(table, "name") == Some(name);
         let Some(table) = self.tables("pool").iter_mut().find(is_it) else { return false };
@@ -109,7 +109,7 @@ impl Editor {
     }
 
     /// Sets how often a pool is scrubbed by itself. Whether there is such a pool.
-    pub(crate) fn set_scrub(&mut self, pool: &str, schedule: Schedule) -> bool {
+    pub fn set_scrub(&mut self, pool: &str, schedule: Schedule) -> bool {
         let is_it = |table: &&mut Table| text(table, "name") == Some(pool);
         let Some(table) = self.tables("pool").iter_mut().find(is_it) else { return false };
         table.insert("scrub", value(schedule.word()));
@@ -117,7 +117,7 @@ impl Editor {
     }
 
     /// Sets how many automatic snapshots of a volume are kept; `None`: none is taken any more.
-    pub(crate) fn set_snapshots(&mut self, name: &VolumeName, keep: Option<SnapshotCounts>) {
+    pub fn set_snapshots(&mut self, name: &VolumeName, keep: Option<SnapshotCounts>) {
         let name = name.to_string();
         let tables = self.tables("volume");
         let is_known = tables.iter().any(|t| text(t, "name") == Some(&name));
@@ -136,12 +136,12 @@ impl Editor {
     }
 
     /// The data folder is where the file is.
-    pub(crate) fn forget_data_folder(&mut self) {
+    pub fn forget_data_folder(&mut self) {
         self.document.remove("data");
     }
 
     /// The addresses of `other` take the place of its own.
-    pub(crate) fn take_doors(&mut self, other: &Editor) {
+    pub fn take_doors(&mut self, other: &Editor) {
         match other.document.get("listen") {
             Some(listen) => drop(self.document.insert("listen", listen.clone())),
             None => drop(self.document.remove("listen")),
@@ -160,7 +160,7 @@ impl Editor {
 
     /// This machine's pools, doors and mounts with the people of another box and its shares of `source`, which are of `here` from now
     /// on. Returns the text, and the shares of other volumes, which are left out.
-    pub(crate) fn becoming(
+    pub fn becoming(
         mut self,
         other: &str,
         source: &VolumeName,
@@ -184,12 +184,12 @@ impl Editor {
     }
 
     /// Validates the whole as it would be saved.
-    pub(crate) fn check(&self) -> Result<(), Failure> {
+    pub fn check(&self) -> Result<(), Failure> {
         Config::parse(&self.document.to_string(), &self.file).map(drop)
     }
 
     /// Lets everything that names a pool name it anew: its volumes with their schedules, shares, mounts and replications.
-    pub(crate) fn rename_pool(&mut self, old: &str, new: &str) {
+    pub fn rename_pool(&mut self, old: &str, new: &str) {
         let renamed = |name: &str| match name.split_once('/') {
             Some((pool, rest)) if pool == old => Some(format!("{new}/{rest}")),
             None if name == old => Some(new.to_owned()),
@@ -216,7 +216,7 @@ impl Editor {
     }
 
     /// Takes out a pool with its volumes and shares.
-    pub(crate) fn remove_pool(&mut self, name: &str) {
+    pub fn remove_pool(&mut self, name: &str) {
         let within = |table: &Table, key: &str| text(table, key).is_some_and(|v| v.split('/').next() == Some(name));
         for kind in ["pool", "store"] {
             self.tables(kind).retain(|t| text(t, "name") != Some(name));
@@ -228,13 +228,13 @@ impl Editor {
         self.tables("replica").retain(|t| !within(t, "name"));
     }
 
-    pub(crate) fn add_share(&mut self, share: &ShareConfig) {
+    pub fn add_share(&mut self, share: &ShareConfig) {
         let table = share_table(share);
         self.tables("share").push(table);
     }
 
     /// Takes out a volume and the shares of it.
-    pub(crate) fn remove_volume(&mut self, name: &VolumeName) {
+    pub fn remove_volume(&mut self, name: &VolumeName) {
         let name = name.to_string();
         self.tables("volume").retain(|t| text(t, "name") != Some(&name));
         self.tables("share").retain(|t| text(t, "volume") != Some(&name));
@@ -244,7 +244,7 @@ impl Editor {
     }
 
     /// Lets everything that names a volume name the one that takes its place. It is replicated to that place no more.
-    pub(crate) fn move_volume(&mut self, from: &VolumeName, to: &VolumeName) {
+    pub fn move_volume(&mut self, from: &VolumeName, to: &VolumeName) {
         self.remove_replicate(from, &Place::Here(to.clone()));
         let (from, to) = (from.to_string(), to.to_string());
         self.tables("replica").retain(|t| text(t, "name") != Some(&to));
@@ -258,7 +258,7 @@ impl Editor {
     }
 
     /// Names a volume to replicate, or changes what is said of that.
-    pub(crate) fn set_replicate(&mut self, replicate: &ReplicateConfig) {
+    pub fn set_replicate(&mut self, replicate: &ReplicateConfig) {
         let (volume, to) = (replicate.volume.to_string(), &replicate.to);
         let is_it =
             |t: &Table| text(t, "volume") == Some(&volume) && text(t, "to").is_some_and(|named| leads(named, to));
@@ -281,14 +281,14 @@ impl Editor {
         }
     }
 
-    pub(crate) fn remove_replicate(&mut self, volume: &VolumeName, to: &Place) {
+    pub fn remove_replicate(&mut self, volume: &VolumeName, to: &Place) {
         let volume = volume.to_string();
         let leads = |t: &Table| text(t, "to").is_some_and(|named| leads(named, to));
         self.tables("replicate").retain(|t| text(t, "volume") != Some(&volume) || !leads(t));
     }
 
     /// Names a replica, or changes the retention and the machines of one.
-    pub(crate) fn set_replica(&mut self, replica: &ReplicaConfig) {
+    pub fn set_replica(&mut self, replica: &ReplicaConfig) {
         let name = replica.name.to_string();
         let tables = self.tables("replica");
         if !tables.iter().any(|t| text(t, "name") == Some(&name)) {
@@ -310,7 +310,7 @@ impl Editor {
     }
 
     /// Properties that the file sets for this volume follow the change; others are the volume's own affair.
-    pub(crate) fn set_volume(&mut self, name: &VolumeName, change: &VolumeChange) {
+    pub fn set_volume(&mut self, name: &VolumeName, change: &VolumeChange) {
         let name = name.to_string();
         let Some(table) = self.tables("volume").iter_mut().find(|t| text(t, "name") == Some(&name)) else { return };
         let mut set = |key: &str, new: Option<String>| {
@@ -332,7 +332,7 @@ impl Editor {
     }
 
     /// Names a mount, in place of one on the same folder.
-    pub(crate) fn set_mount(&mut self, mount: &MountConfig) {
+    pub fn set_mount(&mut self, mount: &MountConfig) {
         self.remove_mount(&mount.dir);
         let mut table = Table::new();
         table.insert("dir", value(mount.dir.to_string_lossy().into_owned()));
@@ -347,7 +347,7 @@ impl Editor {
     }
 
     /// Returns whether there was one.
-    pub(crate) fn remove_mount(&mut self, dir: &Path) -> bool {
+    pub fn remove_mount(&mut self, dir: &Path) -> bool {
         let folder = self.file.parent().unwrap_or(Path::new("")).to_owned();
         let tables = self.tables("mount");
         let before = tables.len();
@@ -355,12 +355,12 @@ impl Editor {
         tables.len() < before
     }
 
-    pub(crate) fn add_user(&mut self, user: &UserConfig) {
+    pub fn add_user(&mut self, user: &UserConfig) {
         let table = user_table(user);
         self.tables("user").push(table);
     }
 
-    pub(crate) fn add_group(&mut self, group: &GroupConfig) {
+    pub fn add_group(&mut self, group: &GroupConfig) {
         let mut table = Table::new();
         table.insert("name", value(&group.name));
         table.insert("gid", value(i64::from(group.gid)));
@@ -369,23 +369,23 @@ impl Editor {
     }
 
     /// Takes out a group, also from the lists of shares; its number is not given again.
-    pub(crate) fn remove_group(&mut self, name: &str) {
+    pub fn remove_group(&mut self, name: &str) {
         let gid = self.tables("group").iter().find(|t| text(t, "name") == Some(name)).and_then(|t| integer(t, "gid"));
         self.tables("group").retain(|t| text(t, "name") != Some(name));
         self.keep_free(gid.unwrap_or(0));
         self.unlist("share", &["users", "read_only_users"], &format!("{GROUP_SIGN}{name}"));
     }
 
-    pub(crate) fn set_members(&mut self, group: &str, members: &[String]) {
+    pub fn set_members(&mut self, group: &str, members: &[String]) {
         self.set_list("group", group, "members", members);
     }
 
-    pub(crate) fn set_role(&mut self, user: &str, role: UserRole) {
+    pub fn set_role(&mut self, user: &str, role: UserRole) {
         let Some(table) = self.tables("user").iter_mut().find(|t| text(t, "name") == Some(user)) else { return };
         table.insert("role", value(role.word()));
     }
 
-    pub(crate) fn set_ssh_keys(&mut self, user: &str, keys: &[String]) {
+    pub fn set_ssh_keys(&mut self, user: &str, keys: &[String]) {
         self.set_list("user", user, "ssh_keys", keys);
     }
 
@@ -418,7 +418,7 @@ impl Editor {
 
     /// Takes out a user, also from the lists of groups and shares. A list that becomes empty admits
     /// nobody (`share.listed_people_only`).
-    pub(crate) fn remove_user(&mut self, name: &str) {
+    pub fn remove_user(&mut self, name: &str) {
         let uid = self.tables("user").iter().find(|t| text(t, "name") == Some(name)).and_then(|t| integer(t, "uid"));
         self.tables("user").retain(|t| text(t, "name") != Some(name));
         self.keep_free(uid.unwrap_or(0));
@@ -428,7 +428,7 @@ impl Editor {
 
     /// Keeps the numbers of users and groups that are left out now, and of those before them, from new ones. Returns whether
     /// that changed anything.
-    pub(crate) fn keep_numbers(&mut self, before: &Config) -> Result<bool, Failure> {
+    pub fn keep_numbers(&mut self, before: &Config) -> Result<bool, Failure> {
         let now = self.config()?;
         self.keep_free(i64::from(before.next_uid) - 1);
         for user in before.users.iter().filter(|user| !now.users.iter().any(|one| one.name == user.name)) {
@@ -462,7 +462,7 @@ impl Editor {
     }
 
     /// Writes what has changed into the share's table; the rest stays as a person wrote it. False: there is none of that name.
-    pub(crate) fn set_share(&mut self, share: &ShareConfig) -> bool {
+    pub fn set_share(&mut self, share: &ShareConfig) -> bool {
         let new = share_table(share);
         let Some(old) = self.tables("share").iter_mut().find(|t| text(t, "name") == Some(&share.name)) else {
             return false;
@@ -477,7 +477,7 @@ impl Editor {
         true
     }
 
-    pub(crate) fn remove_share(&mut self, name: &str) -> bool {
+    pub fn remove_share(&mut self, name: &str) -> bool {
         let shares = self.tables("share");
         let before = shares.len();
         shares.retain(|t| text(t, "name") != Some(name));
@@ -504,7 +504,7 @@ fn leads(named: &str, to: &Place) -> bool {
 }
 
 /// The file that `larder up` writes on its first run.
-pub(crate) fn fresh(config: &Config, folder: &Path) -> String {
+pub fn fresh(config: &Config, folder: &Path) -> String {
     let mut text = String::from(
         "# What larder serves. `larder up` wrote this on its first run and has read it since. Edit it by hand, then\n\
          # restart larder or send it SIGHUP (shares and users take effect at once). Passwords are kept elsewhere.\n\n",
@@ -724,17 +724,17 @@ fn text<'a>(table: &'a Table, key: &str) -> Option<&'a str> {
 
 /// Writes beside and renames over; the old file or the new one is there at every moment. The owner, the group and the mode of
 /// the old one stay; `mode` is that of a file that was not there. A symbolic link stays one: the file that it names is replaced.
-pub(crate) fn replace_file(file: &Path, bytes: &[u8], mode: u32) -> Result<(), Failure> {
+pub fn replace_file(file: &Path, bytes: &[u8], mode: u32) -> Result<(), Failure> {
     replace(file, bytes, (mode, None))
 }
 
 /// The same, if the file still is what was read (`edit.over_what_was_read`).
-pub(crate) fn replace_same(file: &Path, bytes: &[u8], was: &str) -> Result<(), Failure> {
+pub fn replace_same(file: &Path, bytes: &[u8], was: &str) -> Result<(), Failure> {
     replace(file, bytes, (0o600, Some(was)))
 }
 
 /// Whether a file could be replaced by so many bytes now; it stays as it is.
-pub(crate) fn check_replaceable(file: &Path, bytes: &[u8]) -> Result<(), Failure> {
+pub fn check_replaceable(file: &Path, bytes: &[u8]) -> Result<(), Failure> {
     Beside::write(file, bytes, 0o600).map(drop)
 }
 
@@ -812,7 +812,7 @@ impl Drop for Beside {
 }
 
 /// A file of the configuration that only lacks its name (`edit.staged_before_deeds`).
-pub(crate) struct Staged {
+pub struct Staged {
     config: Config,
     beside: Beside,
     was: Option<String>,
@@ -820,7 +820,7 @@ pub(crate) struct Staged {
 
 impl Staged {
     /// It is the file from now on.
-    pub(crate) fn commit(self) -> Result<Config, Failure> {
+    pub fn commit(self) -> Result<Config, Failure> {
         self.beside.rename(self.was.as_deref())?;
         Ok(self.config)
     }

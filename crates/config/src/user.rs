@@ -21,35 +21,35 @@ const PASSWORD_CHARS_MIN: usize = 2;
 const PASSWORD_CHARS_GOOD: usize = 8;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct UserConfig {
-    pub(crate) name: String,
-    pub(crate) uid: u32,
-    pub(crate) gid: u32,
-    pub(crate) groups: Vec<u32>,
+pub struct UserConfig {
+    pub name: String,
+    pub uid: u32,
+    pub gid: u32,
+    pub groups: Vec<u32>,
     /// Public keys that let the user in over SFTP: lines as in authorized_keys.
-    pub(crate) ssh_keys: Vec<String>,
+    pub ssh_keys: Vec<String>,
     /// On the page.
-    pub(crate) role: UserRole,
+    pub role: UserRole,
 }
 
 /// The requested properties of a new user; larder chooses the missing ones.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct NewUser {
-    pub(crate) uid: Option<u32>,
-    pub(crate) gid: Option<u32>,
-    pub(crate) groups: Vec<u32>,
-    pub(crate) role: UserRole,
+pub struct NewUser {
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+    pub groups: Vec<u32>,
+    pub role: UserRole,
 }
 
 /// The first user, as `up` makes it: whoever runs larder, and owns the box on the page.
-pub(crate) fn first_user(name: &str) -> UserConfig {
+pub fn first_user(name: &str) -> UserConfig {
     let (uid, gid) = machine::owner();
     let (groups, ssh_keys) = (Vec::new(), Vec::new());
     UserConfig { name: name.to_owned(), uid, gid, groups, ssh_keys, role: UserRole::Owner }
 }
 
 /// A new user beside the present ones (`user.own_numbers`, `user.numbers_never_reused`).
-pub(crate) fn new_user(name: &str, asked: NewUser, config: &Config, host: &Accounts) -> UserConfig {
+pub fn new_user(name: &str, asked: NewUser, config: &Config, host: &Accounts) -> UserConfig {
     let uid = asked.uid.unwrap_or_else(|| free_id(name, config, host));
     let gid = asked.gid.unwrap_or(uid);
     let NewUser { groups, role, .. } = asked;
@@ -85,14 +85,14 @@ impl Config {
 
 /// The accounts and groups of this machine.
 #[derive(Default)]
-pub(crate) struct Accounts {
+pub struct Accounts {
     names: Vec<(String, u32)>,
     groups: Vec<(String, u32)>,
     ids: HashSet<u32>,
 }
 
 impl Accounts {
-    pub(crate) fn of_machine() -> Self {
+    pub fn of_machine() -> Self {
         let read = |file: &str| std::fs::read_to_string(file).unwrap_or_default();
         Self::parse(&read("/etc/passwd"), &read("/etc/group"))
     }
@@ -110,25 +110,25 @@ impl Accounts {
         Self { names, groups, ids }
     }
 
-    pub(crate) fn gid_of(&self, name: &str) -> Option<u32> {
+    pub fn gid_of(&self, name: &str) -> Option<u32> {
         self.groups.iter().find(|(known, _)| known == name).map(|(_, gid)| *gid)
     }
 
-    pub(crate) fn uid_of(&self, name: &str) -> Option<u32> {
+    pub fn uid_of(&self, name: &str) -> Option<u32> {
         self.names.iter().find(|(known, _)| known == name).map(|(_, uid)| *uid)
     }
 
-    pub(crate) fn name_of_user(&self, uid: u32) -> Option<String> {
+    pub fn name_of_user(&self, uid: u32) -> Option<String> {
         self.names.iter().find(|(_, known)| *known == uid).map(|(name, _)| name.clone())
     }
 
-    pub(crate) fn name_of_group(&self, gid: u32) -> Option<String> {
+    pub fn name_of_group(&self, gid: u32) -> Option<String> {
         self.groups.iter().find(|(_, known)| *known == gid).map(|(name, _)| name.clone())
     }
 }
 
 /// Why a user should not be made like this, with what to type instead; `None`: all is well.
-pub(crate) fn objection(user: &UserConfig) -> Option<(String, &'static str)> {
+pub fn objection(user: &UserConfig) -> Option<(String, &'static str)> {
     let name = &user.name;
     if user.uid == 0 {
         let message = format!("uid 0 is root: '{name}' could read, change and delete every file of everybody");
@@ -141,7 +141,7 @@ pub(crate) fn objection(user: &UserConfig) -> Option<(String, &'static str)> {
     None
 }
 
-pub(crate) fn password_objection(password: &str) -> Option<(String, &'static str)> {
+pub fn password_objection(password: &str) -> Option<(String, &'static str)> {
     let message = match password.chars().count() {
         0 => "the password is empty: anybody could log in".to_owned(),
         n if n < PASSWORD_CHARS_MIN => "a password of one character is guessed at once".to_owned(),
@@ -151,7 +151,7 @@ pub(crate) fn password_objection(password: &str) -> Option<(String, &'static str
 }
 
 /// Remarks for the person who made a user.
-pub(crate) fn remarks(user: &UserConfig, config: &Config, password: &str) -> Vec<String> {
+pub fn remarks(user: &UserConfig, config: &Config, password: &str) -> Vec<String> {
     let mut remarks = Vec::new();
     let others = config.users.iter().filter(|other| other.name != user.name && other.uid == user.uid);
     let others: Vec<&str> = others.map(|other| other.name.as_str()).collect();

@@ -7,16 +7,16 @@ use larder_fuse::MountOptions;
 use larder_keep::VolumeName;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct MountConfig {
-    pub(crate) dir: PathBuf,
-    pub(crate) volume: VolumeName,
-    pub(crate) options: Vec<String>,
+pub struct MountConfig {
+    pub dir: PathBuf,
+    pub volume: VolumeName,
+    pub options: Vec<String>,
     /// The snapshot of it that is mounted.
-    pub(crate) snapshot: Option<String>,
+    pub snapshot: Option<String>,
 }
 
 /// The usual options and `words`, as `mount -o` has them; later ones win.
-pub(crate) fn mount_options(words: &[String]) -> Result<MountOptions, String> {
+pub fn mount_options(words: &[String]) -> Result<MountOptions, String> {
     let mut options = MountOptions::default();
     words.iter().try_for_each(|word| options.take(word)).map(|()| options)
 }

@@ -18,11 +18,11 @@ const BATTERIES: &str = "/sys/class/power_supply";
 const AFTER_SECONDS_MAX: u64 = 7 * 86_400;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct UpsConfig {
-    pub(crate) source: Source,
-    pub(crate) limits: Limits,
+pub struct UpsConfig {
+    pub source: Source,
+    pub limits: Limits,
     /// The program that is run once everything is stopped, with its arguments.
-    pub(crate) then: Vec<String>,
+    pub then: Vec<String>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -15,15 +15,15 @@ const CURRENCY: &str = "EUR";
 const WATTS_MAX: f64 = 100_000.0;
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct PowerConfig {
+pub struct PowerConfig {
     /// `None`: nobody said what a kilowatt-hour costs.
-    pub(crate) tariff: Option<Tariff>,
-    pub(crate) sources: Vec<SourceSpec>,
-    pub(crate) parts: Vec<PartSpec>,
-    pub(crate) supply_efficiency: Option<f64>,
-    pub(crate) idle_watts: Option<f64>,
-    pub(crate) load_watts: Option<f64>,
-    pub(crate) load_hours_per_day: Option<f64>,
+    pub tariff: Option<Tariff>,
+    pub sources: Vec<SourceSpec>,
+    pub parts: Vec<PartSpec>,
+    pub supply_efficiency: Option<f64>,
+    pub idle_watts: Option<f64>,
+    pub load_watts: Option<f64>,
+    pub load_hours_per_day: Option<f64>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -190,7 +190,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::config::Config;
+    use crate::Config;
 
     fn parse(text: &str) -> Result<PowerConfig, String> {
         Config::parse(text, Path::new("/etc/larder/larder.toml")).map(|c| c.power).map_err(|e| e.message)

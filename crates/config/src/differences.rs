@@ -149,7 +149,7 @@ fn parts(config: &Config) -> Parts<'_> {
 }
 
 /// The entries that differ. The texts are those of the files, for the keys that differ.
-pub(crate) fn differences(
+pub fn differences(
     (old, old_text): (&Config, &str),
     (new, new_text): (&Config, &str),
     file: &Path,
@@ -195,7 +195,7 @@ pub(crate) fn differences(
 }
 
 /// The data folder is where larder runs: no file moves it.
-pub(crate) fn other_data_folder(now: &Path) -> ConfigDifference {
+pub fn other_data_folder(now: &Path) -> ConfigDifference {
     let refused = Failure::invalid(format!("larder runs in {}, and no file moves that", now.display()))
         .action("leave data as it is; or stop larder, move the folder, and start it with: larder serve --config FILE");
     ConfigDifference {

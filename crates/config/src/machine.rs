@@ -10,10 +10,10 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 const DESCRIPTORS: u64 = 65536;
 
 /// Caches and dirty data below this do not work sensibly.
-pub(crate) const MEMORY_MIN: ByteSize = ByteSize(64 << 20);
+pub const MEMORY_MIN: ByteSize = ByteSize(64 << 20);
 
 /// A quarter of what this process may use: of RAM, or of the control groups' limit when that is less.
-pub(crate) fn memory_default() -> ByteSize {
+pub fn memory_default() -> ByteSize {
     let ram = larder_keep::memory::total_bytes().unwrap_or(1 << 30);
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let limit = group_limit(Path::new("/sys/fs/cgroup"), &groups).unwrap_or(u64::MAX);
@@ -22,7 +22,7 @@ pub(crate) fn memory_default() -> ByteSize {
 
 /// Memory in use by this process's group, and its limit if that is less than all memory, both in bytes. The kernel's cache
 /// of files does not count: the kernel gives it back by itself.
-pub(crate) fn group_memory() -> Option<(u64, u64)> {
+pub fn group_memory() -> Option<(u64, u64)> {
     let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
     group_use(Path::new("/sys/fs/cgroup"), &groups, memory_total().0)
 }
@@ -55,13 +55,13 @@ fn own_group() -> Option<std::path::PathBuf> {
 }
 
 /// Files in which the kernel reports that memory is short: for the machine and for our group.
-pub(crate) fn pressure_files() -> Vec<std::path::PathBuf> {
+pub fn pressure_files() -> Vec<std::path::PathBuf> {
     let group = own_group().map(|group| group.join("memory.pressure"));
     [Some("/proc/pressure/memory".into()), group].into_iter().flatten().collect()
 }
 
 /// All that there is.
-pub(crate) fn memory_total() -> ByteSize {
+pub fn memory_total() -> ByteSize {
     ByteSize(larder_keep::memory::total_bytes().unwrap_or(u64::MAX))
 }
 
@@ -84,7 +84,7 @@ fn group_limit(root: &Path, groups: &str) -> Option<u64> {
 }
 
 /// Raises the soft limit of open files as far as is useful and allowed.
-pub(crate) fn raise_descriptor_limit() {
+pub fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     let most = limit.maximum.unwrap_or(DESCRIPTORS);
     let want = DESCRIPTORS.min(most);
@@ -94,7 +94,7 @@ pub(crate) fn raise_descriptor_limit() {
 }
 
 /// No core files, and no other process of this user may read the memory: it holds keys and the contents of files.
-pub(crate) fn leave_no_dumps() {
+pub fn leave_no_dumps() {
     let dumpable = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
     let cores = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
     for (what, done) in [("PR_SET_DUMPABLE", dumpable), ("RLIMIT_CORE", cores)] {
@@ -106,7 +106,7 @@ pub(crate) fn leave_no_dumps() {
 
 /// Whose files a new share's are: whoever runs this, or whoever called sudo. Plain root serves
 /// the first ordinary user of the machine, who is 1000 everywhere.
-pub(crate) fn owner() -> (u32, u32) {
+pub fn owner() -> (u32, u32) {
     let var = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     if uid != 0 {
@@ -118,13 +118,13 @@ pub(crate) fn owner() -> (u32, u32) {
     }
 }
 
-pub(crate) fn host_name() -> String {
+pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 /// The address by which others in the network reach this machine: the one it would send from, or without a default route the
 /// likeliest of its own.
-pub(crate) fn address_outward() -> Option<IpAddr> {
+pub fn address_outward() -> Option<IpAddr> {
     address_of_default_route().or_else(larder_discovery::likely_address)
 }
 
@@ -137,7 +137,7 @@ fn address_of_default_route() -> Option<IpAddr> {
 }
 
 /// This program as it has to be typed: its name where the shell finds it by that, its path elsewhere.
-pub(crate) fn program() -> String {
+pub fn program() -> String {
     let Ok(own) = std::env::current_exe() else { return "larder".to_owned() };
     let name = own.file_name().unwrap_or_default();
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -148,7 +148,7 @@ pub(crate) fn program() -> String {
 }
 
 /// The host that a client on this machine connects to when the server listens at `addr`.
-pub(crate) fn host_local(addr: SocketAddr) -> String {
+pub fn host_local(addr: SocketAddr) -> String {
     match addr.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => "127.0.0.1".to_owned(),
         IpAddr::V6(ip) if ip.is_unspecified() => "::1".to_owned(),
@@ -157,7 +157,7 @@ pub(crate) fn host_local(addr: SocketAddr) -> String {
 }
 
 /// The host that a client elsewhere connects to.
-pub(crate) fn host_outward(addr: SocketAddr) -> String {
+pub fn host_outward(addr: SocketAddr) -> String {
     if addr.ip().is_unspecified()
         && let Some(ip) = address_outward()
     {
@@ -167,7 +167,7 @@ pub(crate) fn host_outward(addr: SocketAddr) -> String {
 }
 
 /// The folder in which running daemons announce themselves: root's, the user session's, or one of our own in /tmp.
-pub(crate) fn runtime_folder() -> std::path::PathBuf {
+pub fn runtime_folder() -> std::path::PathBuf {
     let uid = rustix::process::getuid().as_raw();
     if uid == 0 {
         return Path::new("/run/larder").to_owned();

@@ -9,7 +9,7 @@ use super::{Config, Listen, MountConfig, PageConfig, PoolConfig, WebdavConfig};
 
 /// The keys of `new` that take effect at the next start. `started` is the configuration that larder started with, `now` the one
 /// that was read last: pools and stores come and go by commands, which write the file.
-pub(crate) fn waiting(started: &Config, now: &Config, new: &Config) -> Vec<String> {
+pub fn waiting(started: &Config, now: &Config, new: &Config) -> Vec<String> {
     let Config {
         data,
         listen,
@@ -59,7 +59,7 @@ pub(crate) fn waiting(started: &Config, now: &Config, new: &Config) -> Vec<Strin
 }
 
 /// `new` with the pools, stores and mounts of `now` in place of what waits for the next start.
-pub(crate) fn as_it_runs(now: &Config, mut new: Config) -> Config {
+pub fn as_it_runs(now: &Config, mut new: Config) -> Config {
     let scrub_of = |pool: &PoolConfig| {
         let same = new.pools.iter().find(|one| one.name == pool.name);
         same.map_or(pool.scrub, |same| same.scrub)

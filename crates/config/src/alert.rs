@@ -15,17 +15,17 @@ const RECEIVERS_MAX: usize = 32;
 const PING_SECONDS: u64 = 5 * 60;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct AlertConfig {
-    pub(crate) receivers: Vec<Receiver>,
-    pub(crate) pings: Vec<PingConfig>,
+pub struct AlertConfig {
+    pub receivers: Vec<Receiver>,
+    pub pings: Vec<PingConfig>,
 }
 
 /// A dead man's switch that wants to hear of this box.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PingConfig {
-    pub(crate) name: String,
-    pub(crate) url: Text,
-    pub(crate) every_seconds: u64,
+pub struct PingConfig {
+    pub name: String,
+    pub url: Text,
+    pub every_seconds: u64,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -273,7 +273,7 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::config::Config;
+    use crate::Config;
 
     fn parse(text: &str) -> Result<AlertConfig, String> {
         Config::parse(text, Path::new("/etc/larder.toml")).map(|config| config.alerts).map_err(|e| e.message)

@@ -12,7 +12,7 @@ use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, TableLike};
 use super::raw::RawConfig;
 
 /// Editors with support for TOML know this version.
-pub(crate) fn schema() -> Value {
+pub fn schema() -> Value {
     let settings = SchemaSettings::draft07().with(|settings| settings.inline_subschemas = true);
     let mut schema = settings.into_generator().into_root_schema_for::<RawConfig>().to_value();
     without_null(&mut schema);
@@ -58,7 +58,7 @@ fn lift_only(map: &mut Map<String, Value>) {
 }
 
 /// The text with each default behind the keys that are there (`schema.defaults_are_true`).
-pub(crate) fn with_defaults(text: &str) -> Result<String, Failure> {
+pub fn with_defaults(text: &str) -> Result<String, Failure> {
     let mut document: DocumentMut =
         text.parse().map_err(|error: toml_edit::TomlError| Failure::invalid(error.to_string()))?;
     let schema = schema();
@@ -123,11 +123,11 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::config::Config;
+    use crate::Config;
 
     /// The example that docs/config.md has of every key. It is for no machine: some keys exclude others.
     fn documented() -> &'static str {
-        let page = include_str!("../../../../docs/config.md");
+        let page = include_str!("../../../docs/config.md");
         page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap()
     }
 

@@ -6,26 +6,26 @@ use std::path::PathBuf;
 use larder_people::Network;
 use larder_web::{IssuerOptions, is_issuer_address};
 
-pub(crate) const PAGE_PORT: u16 = 10443;
+pub const PAGE_PORT: u16 = 10443;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PageConfig {
+pub struct PageConfig {
     /// `None`: nobody said anything about it.
-    pub(crate) listen: Option<PageListen>,
+    pub listen: Option<PageListen>,
     /// Clients elsewhere are not answered.
-    pub(crate) networks: Vec<Network>,
+    pub networks: Vec<Network>,
     /// Further names of this machine, in lower case.
-    pub(crate) hosts: Vec<String>,
-    pub(crate) oidc: Option<OidcConfig>,
+    pub hosts: Vec<String>,
+    pub oidc: Option<OidcConfig>,
     /// See `config.deeds_of_the_machine`.
-    pub(crate) may_run: bool,
+    pub may_run: bool,
 }
 
 /// An issuer of OpenID Connect. Its secret is in a file, never in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct OidcConfig {
-    pub(crate) options: IssuerOptions,
-    pub(crate) secret_file: Option<PathBuf>,
+pub struct OidcConfig {
+    pub options: IssuerOptions,
+    pub secret_file: Option<PathBuf>,
 }
 
 pub(super) const USUAL_CLAIM: &str = "preferred_username";
@@ -51,7 +51,7 @@ pub(super) fn check_word(text: &str) -> Result<String, String> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PageListen {
+pub enum PageListen {
     Off,
     At(SocketAddr),
     /// Where it usually is. It joins WebDAV over TLS, and is off if the port is in use: a default is no reason not to start.

@@ -11,12 +11,12 @@ use serde::Deserialize;
 use super::snapshots::RawSnapshots;
 use larder_keep::VolumeName;
 
-pub(crate) const REPLICATION_PORT: u16 = 12077;
+pub const REPLICATION_PORT: u16 = 12077;
 
 /// A slower stream would seem to have been cut off.
 const LIMIT_MIN: ByteSize = ByteSize(64 << 10);
 /// Why a copy as files goes to no other machine.
-pub(crate) const FILES_STAY_HERE: &str = "files are copied between pools of one machine: leave --as-files out, and another machine gets the snapshots as they \
+pub const FILES_STAY_HERE: &str = "files are copied between pools of one machine: leave --as-files out, and another machine gets the snapshots as they \
      lie in the store";
 pub(super) const LATE_AFTER_HOURS: u32 = 48;
 pub(super) const HOURS_MAX: u32 = 24 * 366;
@@ -58,34 +58,34 @@ pub(super) struct RawReplica {
 
 /// A volume whose snapshots are sent as they are taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ReplicateConfig {
-    pub(crate) volume: VolumeName,
-    pub(crate) to: Place,
+pub struct ReplicateConfig {
+    pub volume: VolumeName,
+    pub to: Place,
     /// Bytes a second at most.
-    pub(crate) limit: Option<ByteSize>,
+    pub limit: Option<ByteSize>,
     /// The fingerprint of the machine at [`Place::Machine`].
-    pub(crate) machine: Option<String>,
+    pub machine: Option<String>,
     /// A newest snapshot older than this is too old, if there are newer ones to send.
-    pub(crate) late_after_hours: u32,
+    pub late_after_hours: u32,
     /// Files are copied into a volume with properties of its own.
-    pub(crate) as_files: bool,
+    pub as_files: bool,
 }
 
 /// A replica, and who may send into it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ReplicaConfig {
-    pub(crate) name: VolumeName,
+pub struct ReplicaConfig {
+    pub name: VolumeName,
     /// How many automatic snapshots of each kind stay; all of them where nothing is said.
-    pub(crate) keep: Option<SnapshotCounts>,
+    pub keep: Option<SnapshotCounts>,
     /// The most bytes of the store that it may take up, before redundancy.
-    pub(crate) quota_bytes: Option<u64>,
+    pub quota_bytes: Option<u64>,
     /// Fingerprints of machines.
-    pub(crate) from: Vec<String>,
+    pub from: Vec<String>,
 }
 
 /// The place of a replica.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Place {
+pub enum Place {
     /// `POOL/NAME` of this larder.
     Here(VolumeName),
     /// `ssh://[USER@]HOST[:PORT]/POOL/NAME`: `larder` is started there by ssh.
@@ -95,7 +95,7 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
                 "'{text}' is no place for a replica: write POOL/NAME, ssh://[USER@]HOST[:PORT]/POOL/NAME or \
@@ -151,7 +151,7 @@ impl fmt::Display for Place {
     }
 }
 
-pub(crate) fn parse_limit(text: &str) -> Result<ByteSize, String> {
+pub fn parse_limit(text: &str) -> Result<ByteSize, String> {
     let limit: ByteSize = text.parse().map_err(|error: larder_base::units::ParseSizeError| error.to_string())?;
     if limit < LIMIT_MIN {
         return Err(format!("{limit} a second is too slow: give at least {LIMIT_MIN}"));

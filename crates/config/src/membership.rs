@@ -13,14 +13,14 @@ use super::user::{Accounts, free_number};
 use super::{Checked, Config, UserConfig, Validator, check_user_name, raw::RawGroup};
 
 /// A new group beside the present ones (`group.own_number`).
-pub(crate) fn new_group(name: &str, gid: Option<u32>, config: &Config, host: &Accounts) -> GroupConfig {
+pub fn new_group(name: &str, gid: Option<u32>, config: &Config, host: &Accounts) -> GroupConfig {
     let gid = gid.or_else(|| host.gid_of(name).filter(|gid| config.is_free(*gid)));
     let gid = gid.unwrap_or_else(|| free_number(config, host));
     GroupConfig { name: name.to_owned(), gid, members: Vec::new() }
 }
 
 /// Why a group should not be made like this, with what to type instead.
-pub(crate) fn objection(group: &GroupConfig) -> Option<(String, &'static str)> {
+pub fn objection(group: &GroupConfig) -> Option<(String, &'static str)> {
     (group.gid == 0).then(|| {
         let name = &group.name;
         let message =
@@ -30,26 +30,26 @@ pub(crate) fn objection(group: &GroupConfig) -> Option<(String, &'static str)> {
 }
 
 impl Config {
-    pub(crate) fn group(&self, name: &str) -> Option<&GroupConfig> {
+    pub fn group(&self, name: &str) -> Option<&GroupConfig> {
         self.groups.iter().find(|group| group.name == name)
     }
 
-    pub(crate) fn user(&self, name: &str) -> Option<&UserConfig> {
+    pub fn user(&self, name: &str) -> Option<&UserConfig> {
         self.users.iter().find(|user| user.name == name)
     }
 
     /// `group.members_by_list_or_number`.
-    pub(crate) fn is_member(user: &UserConfig, group: &GroupConfig) -> bool {
+    pub fn is_member(user: &UserConfig, group: &GroupConfig) -> bool {
         group.members.contains(&user.name) || user.gid == group.gid || user.groups.contains(&group.gid)
     }
 
     /// The users of a group, in the order of the file.
-    pub(crate) fn members(&self, group: &GroupConfig) -> Vec<String> {
+    pub fn members(&self, group: &GroupConfig) -> Vec<String> {
         self.users.iter().filter(|user| Self::is_member(user, group)).map(|user| user.name.clone()).collect()
     }
 
     /// The user as the doors know it, without anything to log in with.
-    pub(crate) fn person(&self, user: &UserConfig) -> User {
+    pub fn person(&self, user: &UserConfig) -> User {
         let groups = self.groups.iter().filter(|group| Self::is_member(user, group));
         User {
             gids: self.gids_of(user),
@@ -59,7 +59,7 @@ impl Config {
     }
 
     /// The numbers of all groups of a user but the primary one.
-    pub(crate) fn gids_of(&self, user: &UserConfig) -> Vec<u32> {
+    pub fn gids_of(&self, user: &UserConfig) -> Vec<u32> {
         let named = self.groups.iter().filter(|group| Self::is_member(user, group)).map(|group| group.gid);
         let mut gids: Vec<u32> = Vec::new();
         for gid in user.groups.iter().copied().chain(named) {
@@ -78,7 +78,7 @@ impl Config {
     }
 
     /// Whether a list of users may name `entry`: a user, or a group behind its sign.
-    pub(crate) fn check_entry(&self, entry: &str) -> Result<(), String> {
+    pub fn check_entry(&self, entry: &str) -> Result<(), String> {
         match entry.strip_prefix(GROUP_SIGN) {
             Some(group) if self.group(group).is_some() => Ok(()),
             Some(group) => Err(match nearest(group, self.groups.iter().map(|group| group.name.as_str())) {

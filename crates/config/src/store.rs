@@ -13,7 +13,7 @@ use toml_edit::{InlineTable, Table, value};
 use larder_keep::{CacheSettings, StoreSettings, check_name};
 
 /// How far a read-only replica may be behind, unless the file says otherwise.
-pub(crate) const BEHIND_SECONDS: u64 = 10;
+pub const BEHIND_SECONDS: u64 = 10;
 const BEHIND_SECONDS_MIN: u64 = 2;
 /// Less than the time for which the writer keeps what it needs no more (`maintain.grace_of_replicas`).
 const BEHIND_SECONDS_MAX: u64 = 20;
@@ -23,7 +23,7 @@ const CURRENCY: &str = "USD";
 const CURRENCY_BYTES_MAX: usize = 16;
 
 /// The size of a cache that somebody wants.
-pub(crate) fn parse_cache_bytes(text: &str) -> Result<ByteSize, String> {
+pub fn parse_cache_bytes(text: &str) -> Result<ByteSize, String> {
     let bytes: ByteSize = text.parse().map_err(|error| format!("{error}"))?;
     match bytes.0 >= CACHE_BYTES_MIN {
         true => Ok(bytes),
@@ -225,7 +225,7 @@ pub(super) fn parse(raw: RawStore, pools: &[&str]) -> Result<StoreSettings, Wron
 }
 
 /// Options of the command line for this run.
-pub(crate) fn set(store: &mut StoreSettings, standby: bool, read_only: bool) {
+pub fn set(store: &mut StoreSettings, standby: bool, read_only: bool) {
     store.standby = (store.standby || standby) && !read_only;
     if read_only && store.read_only.is_none() {
         store.read_only = Some(BEHIND_SECONDS);

@@ -17,7 +17,7 @@ const FILES: [&str; 8] =
     ["url_file", "token_file", "password_file", "ping_file", "client_secret_file", "key_file", "certificate", "key"];
 
 /// The deeds of a configuration, as they are written: `alert.command = [...]`. A text that does not parse has none.
-pub(crate) fn deeds(text: &str, data: &Path) -> BTreeSet<String> {
+pub fn deeds(text: &str, data: &Path) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     if let Ok(document) = text.parse::<DocumentMut>() {
         collect(document.as_table(), "", data, &mut found);
@@ -93,7 +93,7 @@ mod tests {
     /// Each key of the schema that names a program or a file is one of these lists.
     #[test]
     fn no_key_of_the_schema_is_left_out() {
-        let schema = serde_json::to_string(&crate::config::schema::schema()).unwrap_or_default();
+        let schema = serde_json::to_string(&crate::schema::schema()).unwrap_or_default();
         let mut words: Vec<&str> = schema.split('"').collect();
         words.retain(|word| word.ends_with("_command") || word.ends_with("_file") || *word == "command");
         assert!(words.contains(&"token_command") && words.contains(&"key_file"), "{words:?}");

@@ -4,7 +4,7 @@
 const CHARS_MAX: usize = 64;
 
 /// The known word nearest to `word`, if it is near enough to be meant: a letter in three is wrong at most.
-pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let letters: Vec<char> = word.to_lowercase().chars().take(CHARS_MAX + 1).collect();
     if letters.is_empty() || letters.len() > CHARS_MAX {
         return None;

@@ -8,7 +8,7 @@ use super::{Config, Network, ShareConfig};
 impl Config {
     /// The ways past the lists of a share for certain users, one sentence for each: other shares over the same files that
     /// admit people whom it does not.
-    pub(crate) fn ways_around(&self, share: &ShareConfig) -> Vec<String> {
+    pub fn ways_around(&self, share: &ShareConfig) -> Vec<String> {
         if !share.is_restricted() {
             return Vec::new();
         }

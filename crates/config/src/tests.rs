@@ -331,7 +331,7 @@ fn fuzz_config() {
         name = "ann"
         uid = 1001
     "#;
-    crate::fuzz::driver::drive(
+    crate::driver::drive(
         "config",
         &[whole.into(), b":2049".to_vec(), b"10.0.0.0/8".to_vec(), b"128K".to_vec()],
         config,

@@ -5,9 +5,9 @@ use larder_keep::Schedule;
 /// How often disks of pools test themselves. Off unless somebody asks for it: a test takes hours of a disk, and `smartd` of the
 /// system may run its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SelfTestSchedule {
-    pub(crate) short: Schedule,
-    pub(crate) long: Schedule,
+pub struct SelfTestSchedule {
+    pub short: Schedule,
+    pub long: Schedule,
 }
 
 impl Default for SelfTestSchedule {
