@@ -21,22 +21,14 @@ macro_rules! eprintln {
 }
 
 mod allocator;
-mod box_time;
 mod cli;
-mod daemon;
 #[cfg(test)]
 #[path = "../../facts/src/machine/fixture.rs"]
 mod fixture;
-mod folder;
-#[cfg(test)]
-mod fuzz;
-mod log;
-mod notify;
 mod out;
 mod render;
 mod render_explain;
 mod rights;
-mod rounds;
 mod welcome;
 
 use cli::command::{Cli, Command};
@@ -127,7 +119,7 @@ fn start_log(daemon: bool) {
         .with_ansi(ansi)
         .with_target(false)
         .finish()
-        .with(log::KeepLines)
+        .with(larder_daemon::log::KeepLines)
         .init();
 }
 

@@ -16,10 +16,10 @@ use super::args::{Disks, Global};
 use super::keys;
 use super::reach::{self, Backend, closing};
 use super::volume_name::split;
-use crate::daemon::replication;
 use crate::render;
 use larder_config::times;
 use larder_config::{parse_compression, parse_limit, parse_quota, parse_record_size};
+use larder_daemon::replication;
 
 /// How often progress is shown.
 const SHOW_EVERY: Duration = Duration::from_millis(500);

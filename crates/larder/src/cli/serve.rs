@@ -10,16 +10,17 @@ use tokio_util::sync::CancellationToken;
 
 use super::args::{Global, ServeArgs};
 use super::reach::absolute;
-use crate::daemon::bucket::LOST_EXIT;
-use crate::daemon::standby::stand_by;
-use crate::daemon::{
+use crate::out;
+use larder_config::Config;
+use larder_config::machine;
+use larder_daemon::bucket::LOST_EXIT;
+use larder_daemon::folder::{self, DataFolder};
+use larder_daemon::notify;
+use larder_daemon::standby::stand_by;
+use larder_daemon::{
     Daemon, api, box_record, listen_metrics, replication, run_charts, run_memory, run_record, run_recycle,
     run_reopening, run_replication, run_schedule, run_seats, run_snapshot_schedule, run_time_machine, watch,
 };
-use crate::folder::{self, DataFolder};
-use crate::{notify, out};
-use larder_config::Config;
-use larder_config::machine;
 
 /// Offers a set-up at an address, beside a daemon that has nothing to serve.
 pub(super) type Offer = fn(&Global, &Arc<Daemon>, Option<&str>) -> Result<(), Failure>;

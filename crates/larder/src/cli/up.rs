@@ -25,16 +25,6 @@ use super::command::{Cli, Command};
 use super::reach::absolute;
 use super::serve::{announce_json, ready, until_stopped};
 use super::{password, place, reborn, setup};
-use crate::daemon::box_record::contents::finish_pending;
-use crate::daemon::box_record::found;
-use crate::daemon::bucket::{taking, this_machine};
-use crate::daemon::disks::layout_default;
-use crate::daemon::last_lives::Remembered;
-use crate::daemon::people::fit_password;
-use crate::daemon::standby::stand_by;
-use crate::daemon::translate::as_failure;
-use crate::daemon::{Daemon, Overrides, default_share, is_dead, translate};
-use crate::folder::{self, DataFolder};
 use crate::{out, welcome};
 use larder_config::edit::{self, Editor};
 use larder_config::machine;
@@ -44,6 +34,16 @@ use larder_config::{
     PageListen, PoolConfig, REPLICATION_PORT, SFTP_PORT, SMB_PORT, Schedule, StoreSettings, VolumeConfig, VolumeName,
     WEBDAV_PORT, WEBDAVS_PORT, parse_listen, parse_networks, parse_page_listen, private_networks,
 };
+use larder_daemon::box_record::contents::finish_pending;
+use larder_daemon::box_record::found;
+use larder_daemon::bucket::{taking, this_machine};
+use larder_daemon::disks::layout_default;
+use larder_daemon::folder::{self, DataFolder};
+use larder_daemon::last_lives::Remembered;
+use larder_daemon::people::fit_password;
+use larder_daemon::standby::stand_by;
+use larder_daemon::translate::as_failure;
+use larder_daemon::{Daemon, Overrides, default_share, is_dead, translate};
 
 const VOLUME: &str = "files";
 const USER: &str = "larder";
@@ -688,7 +688,7 @@ async fn open_or_create(args: &UpArgs, config: &PoolConfig, data: &Path, memory:
         last_lives,
         ..OpenOptions::new(config.disks.clone())
     };
-    crate::daemon::open_pool(options, memory).await
+    larder_daemon::open_pool(options, memory).await
 }
 
 /// A volume, shares of all volumes, and the user: what is missing from a first run.
