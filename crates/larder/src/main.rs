@@ -5,7 +5,6 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use larder_api::Failure;
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -25,6 +24,7 @@ mod cli;
 #[cfg(test)]
 #[path = "../../facts/src/machine/fixture.rs"]
 mod fixture;
+mod log_filter;
 mod out;
 mod render;
 mod render_explain;
@@ -108,19 +108,19 @@ fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("larder").build()
 }
 
-/// To standard error; LARDER_LOG says what, as in `info,larder_nfs=debug`. Commands only warn.
+/// To standard error; LARDER_LOG selects the entries, see [`log_filter`]. Commands log errors only.
 fn start_log(daemon: bool) {
     let usual = if daemon { "info,slatedb=warn,larder_smb=error,larder_smb::door=info" } else { "error" };
-    let filter = EnvFilter::try_from_env("LARDER_LOG").unwrap_or_else(|_| EnvFilter::new(usual));
+    let (filter, refused) = log_filter::chosen(std::env::var_os(log_filter::VARIABLE), usual);
     let ansi = std::io::IsTerminal::is_terminal(&std::io::stderr());
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(move || LogLines { has_colour: ansi })
         .with_ansi(ansi)
-        .with_target(false)
-        .finish()
-        .with(larder_daemon::log::KeepLines)
-        .init();
+        .with_target(false);
+    tracing_subscriber::registry().with(lines).with(filter).with(larder_daemon::log::KeepLines).init();
+    if let Some(refused) = refused {
+        tracing::error!("{refused}");
+    }
 }
 
 /// Standard error, with each entry as [`larder_base::printed::entry`] has it.

@@ -37,7 +37,7 @@ static ALL_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 /// Layers of a Bloom filter; all but the last are full.
 #[derive(Default)]
-pub(crate) struct NegativeNames {
+pub struct NegativeNames {
     layers: Vec<Layer>,
     bytes: usize,
 }
@@ -89,7 +89,8 @@ impl Layer {
 }
 
 impl NegativeNames {
-    pub(crate) fn may_hold(&self, name: &[u8]) -> bool {
+    /// Whether the set may hold the name. `false` is certain.
+    pub fn may_hold(&self, name: &[u8]) -> bool {
         self.holds(&Bits::of(name))
     }
 
@@ -99,7 +100,7 @@ impl NegativeNames {
     }
 
     /// `false` where there is no room: the set lacks the name then.
-    pub(crate) fn insert(&mut self, name: &[u8]) -> bool {
+    pub fn insert(&mut self, name: &[u8]) -> bool {
         let name = Bits::of(name);
         if self.holds(&name) {
             return true;
