@@ -122,8 +122,8 @@ packages-bench:
 	$(call install,$(BENCH_PACKAGES),)
 
 build: check-cargo
-	@[ -e $(LARDER) ] || echo "the first build compiles everything: about 18 minutes of one core, so 9 minutes on 2 and 5 on 4; later ones take seconds"
-	$(CARGO) build --release --locked -p larder
+	@[ -e $(LARDER) ] || echo "the first build compiles everything: about 40 minutes of one core, so 20 minutes on 2 and 11 on 4; later ones take seconds"
+	$(if $(wildcard $(LARDER)),,packaging/first-build env )$(CARGO) build --release --locked -p larder
 
 # Whoever built it need not be root: what is built already is not built again.
 install:
@@ -266,6 +266,7 @@ lint: check-cargo
 	.ci/rules.py
 	.ci/wall_clock.py
 	tests/mutants/run.py --places
+	.ci/budgets.py
 	.ci/advisories.py
 	@if command -v cargo-deny >/dev/null; then cargo deny --offline check licenses bans sources; else .ci/dependencies.py; fi
 

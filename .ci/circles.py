@@ -18,7 +18,9 @@ ROOT = Path(__file__).resolve().parents[1]
 CIRCLES = {
     "api": 1,
     "base": 1,
+    "config": 5,
     "crypt": 1,
+    "daemon": 5,
     "dav": 2,
     "discovery": 1,
     "doors": 3,

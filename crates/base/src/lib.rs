@@ -10,6 +10,7 @@ pub mod group_commit;
 pub mod hex;
 pub mod log;
 pub mod metrics;
+pub mod negative_names;
 pub mod network;
 pub mod passed;
 pub mod printed;

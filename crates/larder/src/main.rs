@@ -5,7 +5,6 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use larder_api::Failure;
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -21,25 +20,15 @@ macro_rules! eprintln {
 }
 
 mod allocator;
-mod box_time;
 mod cli;
-mod config;
-mod daemon;
 #[cfg(test)]
 #[path = "../../facts/src/machine/fixture.rs"]
 mod fixture;
-mod folder;
-#[cfg(test)]
-mod fuzz;
-mod log;
-mod machine;
-mod notify;
+mod log_filter;
 mod out;
 mod render;
 mod render_explain;
 mod rights;
-mod rounds;
-mod times;
 mod welcome;
 
 use cli::command::{Cli, Command};
@@ -72,14 +61,14 @@ fn main() -> ExitCode {
     let is_daemon = matches!(cli.command, Command::Up(_) | Command::Serve(_));
     start_log(is_daemon);
     if is_daemon && std::env::var_os(KEEP_CORES).is_none_or(|value| value.is_empty()) {
-        machine::leave_no_dumps();
+        larder_config::machine::leave_no_dumps();
     }
     if is_daemon {
         rights::drop_unneeded();
     }
     allocator::start_thread();
     log_panics();
-    machine::raise_descriptor_limit();
+    larder_config::machine::raise_descriptor_limit();
     let result = match runtime() {
         Ok(runtime) => {
             let result = runtime.block_on(cli::run(cli));
@@ -119,19 +108,19 @@ fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("larder").build()
 }
 
-/// To standard error; LARDER_LOG says what, as in `info,larder_nfs=debug`. Commands only warn.
+/// To standard error; LARDER_LOG selects the entries, see [`log_filter`]. Commands log errors only.
 fn start_log(daemon: bool) {
     let usual = if daemon { "info,slatedb=warn,larder_smb=error,larder_smb::door=info" } else { "error" };
-    let filter = EnvFilter::try_from_env("LARDER_LOG").unwrap_or_else(|_| EnvFilter::new(usual));
+    let (filter, refused) = log_filter::chosen(std::env::var_os(log_filter::VARIABLE), usual);
     let ansi = std::io::IsTerminal::is_terminal(&std::io::stderr());
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(move || LogLines { has_colour: ansi })
         .with_ansi(ansi)
-        .with_target(false)
-        .finish()
-        .with(log::KeepLines)
-        .init();
+        .with_target(false);
+    tracing_subscriber::registry().with(lines).with(filter).with(larder_daemon::log::KeepLines).init();
+    if let Some(refused) = refused {
+        tracing::error!("{refused}");
+    }
 }
 
 /// Standard error, with each entry as [`larder_base::printed::entry`] has it.

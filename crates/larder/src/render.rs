@@ -1,15 +1,13 @@
 //! Tables and the status tree, as text. Pure: values in, text out.
 
-use std::borrow::Cow;
-
 use larder_api::{
     CheckResult, GroupStatus, KeySlot, KeysStatus, OwnerKind, OwnerUse, PoolChangePlan, PoolHistory, PoolListed,
     PoolMoving, PoolWorth, SealingStatus, ShareStatus, TokenStatus, UserKey, UserStatus, VolumeStatus,
 };
-pub(crate) use larder_base::printed::shown;
+pub(crate) use larder_base::printed::{shown, table};
 use larder_base::units::ByteSize;
 
-use crate::times;
+use larder_config::times;
 
 pub(crate) mod status;
 #[cfg(test)]
@@ -148,31 +146,6 @@ pub(crate) fn duration(seconds: u64) -> String {
         120..7200 => format!("{} min", seconds.div_ceil(60)),
         _ => format!("{} h {:02} min", seconds / 3600, seconds % 3600 / 60),
     }
-}
-
-/// Columns aligned: the first row is the header, right-aligned columns are named by index.
-pub(crate) fn table(rows: &[Vec<String>], right: &[usize]) -> String {
-    let rows: Vec<Vec<Cow<'_, str>>> = rows.iter().map(|row| row.iter().map(|cell| shown(cell)).collect()).collect();
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |c: usize| rows.iter().filter_map(|r| r.get(c)).map(|s| s.chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    let mut text = String::new();
-    for row in rows {
-        let mut line = String::new();
-        for (c, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            if c > 0 {
-                line.push_str("  ");
-            }
-            if right.contains(&c) {
-                line.push_str(&format!("{cell:>width$}"));
-            } else {
-                line.push_str(&format!("{cell:<width$}"));
-            }
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
 }
 
 fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
@@ -417,7 +390,7 @@ pub(crate) fn token_list(tokens: &[TokenStatus]) -> String {
             None if token.read_only => "read".to_owned(),
             None => "read and write".to_owned(),
         };
-        let at = |secs: u64| crate::times::local(secs.saturating_mul(1000));
+        let at = |secs: u64| larder_config::times::local(secs.saturating_mul(1000));
         let end = match token.expires_secs {
             None => "revoked".to_owned(),
             Some(end) => format!("{}{}", at(end), if token.expired { " (over)" } else { "" }),

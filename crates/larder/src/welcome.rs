@@ -7,10 +7,10 @@ use larder_api::{PoolStatus, Ready, ShareStatus};
 use larder_base::shell;
 use larder_base::units::ByteSize;
 
-use crate::config::reach_others;
-use crate::daemon::Servers;
-use crate::folder;
-use crate::machine;
+use larder_config::machine;
+use larder_config::reach_others;
+use larder_daemon::Servers;
+use larder_daemon::folder;
 
 /// `told`: say the password (on the run that made it).
 pub(crate) fn text(

@@ -32,7 +32,8 @@ impl Space for Plenty {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let listen = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:4445".to_owned());
-    tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_default_env()).init();
+    let level = std::env::var("RUST_LOG").ok().and_then(|level| level.parse().ok());
+    tracing_subscriber::fmt().with_max_level(level.unwrap_or(tracing_subscriber::filter::LevelFilter::ERROR)).init();
     let registry = registry().await?;
     registry.create("mem", Properties { sync: SyncMode::Relaxed, ..Properties::default() }).await?;
     let files = Files::alone(registry.volume("mem").await?);

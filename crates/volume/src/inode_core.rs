@@ -10,7 +10,7 @@ use larder_fs::{Attr, FileId, FileKind, Ino, SetAttr};
 
 use crate::charge::Charged;
 use crate::meta::{Owned, Ticket};
-use crate::negative_names::NegativeNames;
+use larder_base::negative_names::NegativeNames;
 
 /// Cookies 0, 1 and 2 mean start, `.` and `..` to protocols.
 pub(crate) const FIRST_COOKIE: u64 = 3;

@@ -35,7 +35,6 @@ mod missing_objects;
 mod named;
 mod names;
 mod namespace;
-mod negative_names;
 mod nfs_clients;
 mod numbers;
 mod opening;

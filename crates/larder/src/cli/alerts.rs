@@ -6,9 +6,11 @@ use larder_api::{AlertChange, AuditQuery, AuditRecord, Client, Failure};
 
 use super::args::Global;
 use super::reach::{Outcome, Target, daemon, target};
-use crate::daemon::watch::audit_of;
+use crate::out;
 use crate::render::watch as render;
-use crate::{machine, out, times};
+use larder_config::machine;
+use larder_config::times;
+use larder_daemon::watch::audit_of;
 
 #[derive(Debug, Args)]
 pub(crate) struct AlertsArgs {

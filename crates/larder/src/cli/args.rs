@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use larder_api::UserRole;
 use larder_base::units::ByteSize;
 
-use crate::config::{self, Squash};
+use larder_config::{self as config, Squash};
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Global {
@@ -629,7 +629,7 @@ pub(crate) enum VolumeCommand {
         #[arg(long)]
         force: bool,
         /// Bytes a second at most, such as 10MiB
-        #[arg(long, value_name = "RATE", value_parser = crate::config::parse_limit)]
+        #[arg(long, value_name = "RATE", value_parser = larder_config::parse_limit)]
         limit: Option<ByteSize>,
     },
     /// Delete a volume and everything in it

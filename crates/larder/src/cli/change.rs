@@ -9,11 +9,12 @@ use larder_api::{Client, Failure, PoolChange, PoolChangePlan, PoolChangeRequest,
 
 use super::args::{ChangeHow, Global, PoolCommand};
 use super::reach::{Target, absolute, is_path, target};
-use crate::config::Config;
-use crate::config::edit::Editor;
-use crate::daemon::translate;
-use crate::daemon::translate::as_failure;
-use crate::{folder, render};
+use crate::render;
+use larder_config::Config;
+use larder_config::edit::Editor;
+use larder_daemon::folder;
+use larder_daemon::translate;
+use larder_daemon::translate::as_failure;
 
 /// How often the progress of a change is asked for.
 const ASK_EVERY: Duration = Duration::from_millis(500);

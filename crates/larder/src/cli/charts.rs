@@ -7,7 +7,8 @@ use larder_measure::doctor::bytes_words;
 
 use super::args::Global;
 use super::reach::daemon;
-use crate::{render, times};
+use crate::render;
+use larder_config::times;
 
 #[derive(Debug, Args)]
 pub(crate) struct ChartsArgs {

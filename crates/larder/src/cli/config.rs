@@ -10,11 +10,12 @@ use larder_api::{
 
 use super::args::{ConfigCommand, Global};
 use super::reach::{Target, absolute, maybe_target};
-use crate::config::differences::differences;
-use crate::config::edit::{Editor, replace_file};
-use crate::config::schema::{schema, with_defaults};
-use crate::config::{Config, read_text, text_of};
-use crate::{folder, out};
+use crate::out;
+use larder_config::differences::differences;
+use larder_config::edit::{Editor, replace_file};
+use larder_config::schema::{schema, with_defaults};
+use larder_config::{Config, read_text, text_of};
+use larder_daemon::folder;
 
 mod versions;
 

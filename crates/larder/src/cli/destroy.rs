@@ -8,13 +8,14 @@ use larder_base::units::ByteSize;
 
 use super::args::Global;
 use super::reach::{Target, absolute, direct, target};
-use crate::config::edit::Editor;
-use crate::daemon::erase;
-use crate::daemon::translate::as_failure;
-use crate::{folder, out};
+use crate::out;
+use larder_config::edit::Editor;
+use larder_daemon::erase;
+use larder_daemon::folder;
+use larder_daemon::translate::as_failure;
 
 pub(super) async fn run(global: &Global, name: &str, yes: bool, how: TakeAway) -> Result<(), Failure> {
-    crate::config::check_name(name).map_err(Failure::invalid)?;
+    larder_config::check_name(name).map_err(Failure::invalid)?;
     let done = match target(global).await? {
         Target::Daemon(client) => {
             let pools = client.ask(GetPools).await?;

@@ -9,9 +9,9 @@ use larder_pool::Pool;
 use super::args::Global;
 use super::pool::{as_dirs, held_by_daemon};
 use super::reach::{Target, target};
-use crate::config::check_name;
-use crate::daemon::translate;
 use crate::render;
+use larder_config::check_name;
+use larder_daemon::translate;
 
 pub(super) async fn run(global: &Global, words: &[String], last: Option<usize>) -> Result<(), Failure> {
     let mut pools = histories(global, words).await?;

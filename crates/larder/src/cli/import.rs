@@ -13,10 +13,10 @@ use larder_base::units::ByteSize;
 use super::args::{Disks, Global};
 use super::reach::{Backend, absolute, closing};
 use super::volume_name::split;
-use crate::daemon::direct;
-use crate::daemon::imports::Own;
 use crate::out::Out;
 use crate::render;
+use larder_daemon::direct;
+use larder_daemon::imports::Own;
 
 /// A file counts as so many bytes more when the time that is left is estimated: opening it takes time as well.
 const FILE_WEIGHT_BYTES: u64 = 64 << 10;

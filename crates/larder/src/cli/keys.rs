@@ -11,8 +11,8 @@ use super::args::{Disks, Global, KeyArgs, KeyCommand};
 use super::password;
 use super::reach::{self, Backend};
 use super::volume_name::split;
-use crate::daemon::keys::read_key_file;
 use crate::render;
+use larder_daemon::keys::read_key_file;
 
 /// The secret that a new volume, or a new way to open one, gets.
 pub(super) fn new_secret(

@@ -7,7 +7,7 @@ use larder_api::{Failure, LogKept, LogLevel};
 use super::args::Global;
 use super::reach::daemon;
 use crate::render::shown;
-use crate::times;
+use larder_config::times;
 
 #[derive(Debug, Args)]
 pub(crate) struct LogArgs {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use larder_api::{Failure, openapi};
 
-use crate::machine;
+use larder_config::machine;
 
 mod alerts;
 pub(crate) mod args;

@@ -10,11 +10,11 @@ use larder_web::Which;
 
 use super::args::Global;
 use super::reach::{Target, absolute, target};
-use crate::config::{Config, edit::Editor};
-use crate::daemon::people::user_status;
-use crate::daemon::tokens::Tokens;
-use crate::daemon::{NtHashes, Secrets, box_record, factors, groups, hash_of, links, people, user_keys};
-use crate::folder::{self, DataFolder};
+use larder_config::{Config, edit::Editor};
+use larder_daemon::folder::{self, DataFolder};
+use larder_daemon::people::user_status;
+use larder_daemon::tokens::Tokens;
+use larder_daemon::{NtHashes, Secrets, box_record, factors, groups, hash_of, links, people, user_keys};
 
 pub(super) enum People {
     Daemon(Client),

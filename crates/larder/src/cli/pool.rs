@@ -16,15 +16,15 @@ use larder_pool::{CreateOptions, Layout, OpenOptions, Plan, Pool};
 use super::args::{Disks, Global, PoolCommand};
 use super::change;
 use super::reach::{Backend, Outcome, Target, absolute, closing, direct, is_path, maybe_target, target};
-use crate::config::edit::{Editor, fresh, replace_file};
-use crate::config::{Config, PoolConfig, Schedule, check_name};
-use crate::daemon::disks;
-use crate::daemon::last_lives::Remembered;
-use crate::daemon::translate::as_failure;
-use crate::daemon::{check_names, import_options, open_configured, open_pool, take_in, translate};
-use crate::folder::{self, DataFolder};
 use crate::out;
 use crate::render::{self, Paint};
+use larder_config::edit::{Editor, fresh, replace_file};
+use larder_config::{Config, PoolConfig, Schedule, check_name};
+use larder_daemon::disks;
+use larder_daemon::folder::{self, DataFolder};
+use larder_daemon::last_lives::Remembered;
+use larder_daemon::translate::as_failure;
+use larder_daemon::{check_names, import_options, open_configured, open_pool, take_in, translate};
 
 /// How long each running daemon has for saying which disks it serves.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -184,7 +184,7 @@ async fn rename(global: &Global, old: &str, new: String, force: bool) -> Result<
             let Some(pool) = config.pool(old) else {
                 return Err(Failure::not_found(format!("there is no pool '{old}' in {}", config.data.display())));
             };
-            crate::daemon::check_free(&config, &new)?;
+            larder_daemon::check_free(&config, &new)?;
             let mut editor = Editor::open(&absolute(&config.data.join(folder::CONFIG_NAME))?)?;
             editor.rename_pool(old, &new);
             let staged = editor.stage()?;

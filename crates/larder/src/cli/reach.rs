@@ -10,11 +10,13 @@ use larder_keep::Storage;
 use larder_pool::OpenOptions;
 
 use super::args::{Disks, Global};
-use crate::config::Config;
-use crate::daemon::direct::{Direct, DirectDownload, Outgoing};
-use crate::daemon::translate::as_failure;
 use crate::out::Out;
-use crate::{folder, machine};
+use larder_config::Config;
+use larder_config::machine;
+use larder_daemon::direct::{Direct, DirectDownload, Outgoing};
+use larder_daemon::folder;
+pub(crate) use larder_daemon::folder::absolute;
+use larder_daemon::translate::as_failure;
 
 /// The outcome of a command that did not fail.
 pub(crate) enum Outcome {
@@ -133,9 +135,9 @@ impl Backend {
             Target::Daemon(client) => Ok(Backend::Daemon(client)),
             Target::Config(config) => {
                 let storage = Storage::default();
-                crate::box_time::begin(&config.data);
+                larder_daemon::box_time::begin(&config.data);
                 for pool in &config.pools {
-                    let opened = crate::daemon::open_configured(pool, &config.data, false, false, memory()).await;
+                    let opened = larder_daemon::open_configured(pool, &config.data, false, false, memory()).await;
                     match opened {
                         Ok(open) => drop(storage.add(open)),
                         Err(failure) => {
@@ -224,7 +226,7 @@ pub(crate) async fn call<E: Direct>(
 pub(crate) async fn direct(disks: &[PathBuf]) -> Result<Storage, Failure> {
     let disks = disks.iter().map(|d| absolute(d)).collect::<Result<Vec<_>, _>>()?;
     let storage = Storage::default();
-    storage.add(crate::daemon::open_pool(OpenOptions::new(disks), memory()).await?);
+    storage.add(larder_daemon::open_pool(OpenOptions::new(disks), memory()).await?);
     Ok(storage)
 }
 
@@ -242,10 +244,6 @@ pub(crate) async fn closing<T>(
     let closed = storage.close().await;
     let value = result?;
     closed.map(|()| value).map_err(as_failure)
-}
-
-pub(crate) fn absolute(path: &Path) -> Result<PathBuf, Failure> {
-    std::path::absolute(path).map_err(|e| Failure::io(path.display(), &e))
 }
 
 /// A word that names a folder rather than a pool.

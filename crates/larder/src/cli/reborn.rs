@@ -22,15 +22,16 @@ use larder_pool::{Event, EventKind, FoundPool, Pool};
 use super::args::{Global, UpArgs};
 use super::password;
 use super::reach::memory;
-use crate::config::{Config, StoreSettings};
-use crate::daemon::box_record::contents::PENDING;
-use crate::daemon::box_record::found::{self, OpenedBox};
-use crate::daemon::box_record::versions;
-use crate::daemon::bucket::{taking, this_machine};
-use crate::daemon::translate::as_failure;
-use crate::daemon::{import_options, open_pool};
-use crate::folder::{CONFIG_NAME, DataFolder};
-use crate::{out, times};
+use crate::out;
+use larder_config::times;
+use larder_config::{Config, StoreSettings};
+use larder_daemon::box_record::contents::PENDING;
+use larder_daemon::box_record::found::{self, OpenedBox};
+use larder_daemon::box_record::versions;
+use larder_daemon::bucket::{taking, this_machine};
+use larder_daemon::folder::{CONFIG_NAME, DataFolder};
+use larder_daemon::translate::as_failure;
+use larder_daemon::{import_options, open_pool};
 
 /// A history is shorter.
 const HISTORY_BYTES_MAX: u64 = 8 << 20;

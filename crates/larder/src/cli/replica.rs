@@ -15,11 +15,11 @@ use tokio::sync::mpsc;
 use super::args::{Disks, Global};
 use super::reach::{self, Backend, closing};
 use super::volume_name::split;
-use crate::config::{VolumeName, parse_quota_wanted};
-use crate::daemon::direct::Outgoing;
-use crate::daemon::replication::{Receiver, door};
-use crate::daemon::translate::as_failure;
 use crate::render;
+use larder_config::{VolumeName, parse_quota_wanted};
+use larder_daemon::direct::Outgoing;
+use larder_daemon::replication::{Receiver, door};
+use larder_daemon::translate::as_failure;
 
 /// Pieces that wait for a slow side.
 const PIECES_MAX: usize = 16;

@@ -16,9 +16,10 @@ use super::args::{Disks, Global};
 use super::keys;
 use super::reach::{self, Backend, closing};
 use super::volume_name::split;
-use crate::config::{parse_compression, parse_limit, parse_quota, parse_record_size};
-use crate::daemon::replication;
-use crate::{render, times};
+use crate::render;
+use larder_config::times;
+use larder_config::{parse_compression, parse_limit, parse_quota, parse_record_size};
+use larder_daemon::replication;
 
 /// How often progress is shown.
 const SHOW_EVERY: Duration = Duration::from_millis(500);
@@ -193,9 +194,9 @@ pub(super) async fn run(global: &Global, args: ReplicateArgs) -> Result<(), Fail
 
 fn welcome(accepted: &Accepted) -> String {
     let Accepted { code, addr, replica } = accepted;
-    let host = crate::machine::host_outward(*addr);
+    let host = larder_config::machine::host_outward(*addr);
     let port = addr.port();
-    let at = if port == crate::config::REPLICATION_PORT { host } else { format!("{host}:{port}") };
+    let at = if port == larder_config::REPLICATION_PORT { host } else { format!("{host}:{port}") };
     format!(
         "on the other machine, within an hour:\n\n  larder replicate add VOLUME larder://{at}/{replica} --code {code}\n\n\
          the code is good once; afterwards that machine may send into '{replica}', and do nothing else here"

@@ -9,8 +9,8 @@ use larder_api::{Failure, PoolScrub, ScrubRequest, ScrubSchedule};
 use super::args::{Global, ScrubCommand};
 use super::pool::backend;
 use super::reach::{Backend, Outcome, daemon};
-use crate::daemon::translate::as_failure;
 use crate::render;
+use larder_daemon::translate::as_failure;
 
 /// How often somebody who waits looks: the end of a short one is seen soon.
 const LOOK_EVERY_MIN: Duration = Duration::from_millis(20);

@@ -10,8 +10,8 @@ use larder_api::{Client, Encrypt, Failure, FailureKind, KeysRequest, KeysStatus,
 use super::args::{Global, SealingArgs};
 use super::keys::{daemon, recovery_text};
 use super::password;
-use crate::daemon::keys::read_key_file;
 use crate::{out, render};
+use larder_daemon::keys::read_key_file;
 
 /// How often it is asked how far the work is.
 const LOOK_EVERY: Duration = Duration::from_millis(300);

@@ -10,15 +10,17 @@ use tokio_util::sync::CancellationToken;
 
 use super::args::{Global, ServeArgs};
 use super::reach::absolute;
-use crate::config::Config;
-use crate::daemon::bucket::LOST_EXIT;
-use crate::daemon::standby::stand_by;
-use crate::daemon::{
+use crate::out;
+use larder_config::Config;
+use larder_config::machine;
+use larder_daemon::bucket::LOST_EXIT;
+use larder_daemon::folder::{self, DataFolder};
+use larder_daemon::notify;
+use larder_daemon::standby::stand_by;
+use larder_daemon::{
     Daemon, api, box_record, listen_metrics, replication, run_charts, run_memory, run_record, run_recycle,
     run_reopening, run_replication, run_schedule, run_seats, run_snapshot_schedule, run_time_machine, watch,
 };
-use crate::folder::{self, DataFolder};
-use crate::{machine, notify, out};
 
 /// Offers a set-up at an address, beside a daemon that has nothing to serve.
 pub(super) type Offer = fn(&Global, &Arc<Daemon>, Option<&str>) -> Result<(), Failure>;
@@ -43,7 +45,7 @@ pub(super) async fn run(global: &Global, args: ServeArgs, offer: Offer) -> Resul
     }
     let (standby, read_only) = (args.standby, args.read_only);
     let set = move |config: &mut Config| {
-        config.stores.iter_mut().for_each(|store| crate::config::set_store(store, standby, read_only))
+        config.stores.iter_mut().for_each(|store| larder_config::set_store(store, standby, read_only))
     };
     set(&mut config);
     if !args.idle && config.pools.is_empty() && config.stores.is_empty() && config.shares.is_empty() {

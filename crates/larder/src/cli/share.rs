@@ -5,10 +5,11 @@ use larder_api::{Done, ExplainRequest, Failure, ShareAdd, ShareChange, ShareChan
 
 use super::args::{Global, ShareCommand};
 use super::reach::{Target, absolute, daemon, target};
-use crate::config::Config;
-use crate::config::edit::Editor;
-use crate::daemon::sharing::{remove_in_file, set_in_file};
-use crate::{folder, out, render, render_explain};
+use crate::{out, render, render_explain};
+use larder_config::Config;
+use larder_config::edit::Editor;
+use larder_daemon::folder;
+use larder_daemon::sharing::{remove_in_file, set_in_file};
 
 pub(super) async fn run(global: &Global, command: ShareCommand) -> Result<(), Failure> {
     match command {

@@ -15,7 +15,8 @@ use larder_base::units::ByteSize;
 use super::args::{Disks, Global};
 use super::reach::{self, Backend};
 use super::volume_name::split;
-use crate::{out, render, times};
+use crate::{out, render};
+use larder_config::times;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SnapCommand {

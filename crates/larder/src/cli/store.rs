@@ -14,8 +14,10 @@ use serde::Serialize;
 
 use super::args::{Global, Reach, StoreCommand};
 use super::reach::Outcome;
-use crate::daemon::translate::bucket_failure;
-use crate::{machine, render, times};
+use crate::render;
+use larder_config::machine;
+use larder_config::times;
+use larder_daemon::translate::bucket_failure;
 
 /// An owner with a standby has renewed its record by then.
 const BETWEEN_LOOKS: Duration = BEAT.saturating_add(Duration::from_secs(2));

@@ -6,7 +6,8 @@ use larder_api::{ApiScope, Failure, TokenCreate, TokenCreated};
 
 use super::args::Global;
 use super::people::People;
-use crate::{render, times};
+use crate::render;
+use larder_config::times;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokenCommand {

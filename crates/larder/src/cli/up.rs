@@ -25,24 +25,25 @@ use super::command::{Cli, Command};
 use super::reach::absolute;
 use super::serve::{announce_json, ready, until_stopped};
 use super::{password, place, reborn, setup};
-use crate::config::edit::{self, Editor};
-use crate::config::user::{Accounts, NewUser, first_user, new_user};
-use crate::config::{
+use crate::{out, welcome};
+use larder_config::edit::{self, Editor};
+use larder_config::machine;
+use larder_config::user::{Accounts, NewUser, first_user, new_user};
+use larder_config::{
     BEHIND_SECONDS, BUDGET_BYTES, CONNECTIONS, CacheSettings, Config, Listen, NFS_PORT, PAGE_PORT, PageConfig,
     PageListen, PoolConfig, REPLICATION_PORT, SFTP_PORT, SMB_PORT, Schedule, StoreSettings, VolumeConfig, VolumeName,
     WEBDAV_PORT, WEBDAVS_PORT, parse_listen, parse_networks, parse_page_listen, private_networks,
 };
-use crate::daemon::box_record::contents::finish_pending;
-use crate::daemon::box_record::found;
-use crate::daemon::bucket::{taking, this_machine};
-use crate::daemon::disks::layout_default;
-use crate::daemon::last_lives::Remembered;
-use crate::daemon::people::fit_password;
-use crate::daemon::standby::stand_by;
-use crate::daemon::translate::as_failure;
-use crate::daemon::{Daemon, Overrides, default_share, is_dead, translate};
-use crate::folder::{self, DataFolder};
-use crate::{machine, out, welcome};
+use larder_daemon::box_record::contents::finish_pending;
+use larder_daemon::box_record::found;
+use larder_daemon::bucket::{taking, this_machine};
+use larder_daemon::disks::layout_default;
+use larder_daemon::folder::{self, DataFolder};
+use larder_daemon::last_lives::Remembered;
+use larder_daemon::people::fit_password;
+use larder_daemon::standby::stand_by;
+use larder_daemon::translate::as_failure;
+use larder_daemon::{Daemon, Overrides, default_share, is_dead, translate};
 
 const VOLUME: &str = "files";
 const USER: &str = "larder";
@@ -465,7 +466,7 @@ fn overrides(args: &UpArgs) -> Result<Overrides, Failure> {
         config.listen.portmapper = portmapper.unwrap_or(at(config.listen.portmapper));
         config.memory = memory.or(config.memory);
         let named = config.stores.iter_mut().filter(|store| read_only && of.as_ref() == Some(&store.bucket.url));
-        named.for_each(|store| crate::config::set_store(store, false, read_only));
+        named.for_each(|store| larder_config::set_store(store, false, read_only));
         of_shares(config);
     }))
 }
@@ -687,7 +688,7 @@ async fn open_or_create(args: &UpArgs, config: &PoolConfig, data: &Path, memory:
         last_lives,
         ..OpenOptions::new(config.disks.clone())
     };
-    crate::daemon::open_pool(options, memory).await
+    larder_daemon::open_pool(options, memory).await
 }
 
 /// A volume, shares of all volumes, and the user: what is missing from a first run.

@@ -11,10 +11,11 @@ use super::keys;
 use super::reach::{self, Backend, absolute};
 use super::sealing;
 use super::volume_name::split;
-use crate::config::VolumeName;
-use crate::config::edit::Editor;
-use crate::daemon::translate::as_failure;
-use crate::{folder, render};
+use crate::render;
+use larder_config::VolumeName;
+use larder_config::edit::Editor;
+use larder_daemon::folder;
+use larder_daemon::translate::as_failure;
 
 pub(super) async fn run(global: &Global, command: VolumeCommand) -> Result<(), Failure> {
     match command {

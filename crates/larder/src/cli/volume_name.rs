@@ -2,7 +2,7 @@
 
 use larder_api::Failure;
 
-use crate::config::check_name;
+use larder_config::check_name;
 
 /// NAME or POOL/NAME, both checked.
 pub(super) fn split(name: &str) -> Result<(Option<String>, String), Failure> {

@@ -4,7 +4,7 @@ use larder_api::{ByteRange, Damage, PoolScrub, PoolStatus, ScrubStatus};
 use larder_base::units::{ByteSize, Elapsed};
 
 use super::{Paint, advice, folded, moving, shown};
-use crate::times;
+use larder_config::times;
 
 /// Damaged files that are listed without being asked for all.
 const LISTED: usize = 10;

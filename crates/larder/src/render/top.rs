@@ -5,7 +5,7 @@ use larder_measure::doctor::bytes_words;
 
 use super::watch::wrapped;
 use super::{duration, shown, table};
-use crate::times;
+use larder_config::times;
 
 const INDENT: &str = "  ";
 

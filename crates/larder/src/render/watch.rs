@@ -6,7 +6,7 @@ use larder_api::{
 use larder_base::units::ByteSize;
 
 use super::{shown, table};
-use crate::times;
+use larder_config::times;
 
 /// No narrower than this, whatever the terminal says.
 const WIDTH_MIN: usize = 40;

@@ -4,12 +4,11 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use larder_base::units::ByteSize;
+use larder_daemon::bench_words::{REPEATS_MAX, SECONDS_MAX, kind, title};
 use larder_load::{Kind, PORT};
 use larder_measure::bench::{Changes, Preset, samples_port};
 
 /// No bench takes longer, and no clock counts further.
-pub(crate) const SECONDS_MAX: f64 = 86_400.0;
-pub(crate) const REPEATS_MAX: i64 = 100;
 /// What encrypts the files of a pool that is made for a bench.
 const ENCRYPTIONS: [&str; 5] = ["none", "aes-128-gcm", "aes-256-gcm", "chacha20-poly1305", "gocryptfs"];
 
@@ -166,7 +165,7 @@ pub(crate) struct PoolArgs {
     #[arg(long, value_name = "LAYOUT", value_delimiter = ',')]
     pub(crate) layouts: Vec<larder_pool::Layout>,
     /// Kinds of compression to compare: lz4, zstd, none
-    #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = crate::config::parse_compression)]
+    #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = larder_config::parse_compression)]
     pub(crate) compressions: Vec<String>,
     /// Kinds of encryption to compare: none, aes-128-gcm, aes-256-gcm, chacha20-poly1305, gocryptfs
     /// [default: all that are here with the preset encryption]
@@ -289,7 +288,7 @@ pub(crate) struct AllArgs {
     #[arg(long, value_name = "LAYOUT", value_delimiter = ',')]
     pub(crate) layouts: Vec<larder_pool::Layout>,
     /// Kinds of compression of the pool to compare: lz4, zstd, none
-    #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = crate::config::parse_compression)]
+    #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = larder_config::parse_compression)]
     pub(crate) compressions: Vec<String>,
     #[command(flatten)]
     pub(crate) login: Login,
@@ -316,20 +315,6 @@ fn block(text: &str) -> Result<ByteSize, String> {
         true => Ok(size),
         false => Err(format!("{size} is not a block: give a multiple of 512 bytes up to 64 MiB")),
     }
-}
-
-pub(crate) fn kind(text: &str) -> Result<Kind, String> {
-    let named = |kind: &Kind| serde_json::to_value(kind).ok().and_then(|name| name.as_str().map(str::to_owned));
-    let known = || Kind::ALL.iter().filter_map(named).collect::<Vec<_>>().join(", ");
-    serde_json::from_value(serde_json::Value::from(text))
-        .map_err(|_| format!("'{text}' is not a kind of workload: choose from {}", known()))
-}
-
-pub(crate) fn title(text: &str) -> Result<String, String> {
-    const CHARS_MAX: usize = 120;
-    let sound = (1..=CHARS_MAX).contains(&text.trim().chars().count()) && !text.contains(char::is_control);
-    let refused = || format!("a title is one line of 1 to {CHARS_MAX} characters");
-    sound.then(|| text.trim().to_owned()).ok_or_else(refused)
 }
 
 fn label(text: &str) -> Result<(String, String), String> {

@@ -1,7 +1,7 @@
 //! `larder bench ...`: measuring storage from the disk up.
 
 use std::io::{BufRead, IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -9,9 +9,7 @@ use larder_api::{Failure, FailureKind};
 use larder_facts::Machine;
 use larder_load::client::{ClientOptions, password_in};
 use larder_load::{BenchError, Control, Device};
-use larder_measure::bench::{
-    self, DiskTarget, FarEnd, Finished, Host, PoolTarget, Request, ShareTarget, Subjects, history,
-};
+use larder_measure::bench::{self, DiskTarget, FarEnd, Finished, Host, PoolTarget, Request, Subjects, history};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::args::Global;
@@ -19,12 +17,12 @@ use super::reach::absolute;
 use crate::out;
 
 pub(crate) mod args;
-pub(crate) mod progress;
 pub(crate) mod show;
 
 pub(crate) use args::BenchCommand;
 use args::{AllArgs, DiskArgs, How, KeptArgs, Login, NetArgs, PoolArgs, ShareArgs};
-use progress::{Drawing, Shown};
+use larder_daemon::bench_progress::{Drawing, Shown};
+use larder_daemon::bench_words::{disk_target, failure, keep_page, share_target};
 use show::Form;
 
 /// How long the other end of the wire waits to be measured.
@@ -127,14 +125,6 @@ async fn all(global: &Global, args: AllArgs) -> Result<(), Failure> {
     measure(global, "all", subjects, &args.how, client).await
 }
 
-pub(crate) fn disk_target(path: &Path) -> Result<DiskTarget, Failure> {
-    let path = absolute(path)?;
-    match larder_load::is_device(&path) {
-        true => Device::look(&Machine::this(), &path).map(DiskTarget::Device).map_err(|e| failure(&e)),
-        false => Ok(DiskTarget::Folder(path)),
-    }
-}
-
 fn disks(args: &DiskArgs) -> Result<Vec<DiskTarget>, Failure> {
     let mut targets = args.targets.iter().map(|t| disk_target(t)).collect::<Result<Vec<_>, _>>()?;
     if !args.write_device {
@@ -181,15 +171,6 @@ fn pool(args: &PoolArgs) -> Result<PoolTarget, Failure> {
         compressions: args.compressions.clone(),
         encryptions: args.encryptions.clone(),
     })
-}
-
-pub(crate) fn share_target(text: &str) -> Result<ShareTarget, Failure> {
-    // A folder is loaded by fio, however it is written.
-    let text = text.strip_prefix("file://").unwrap_or(text);
-    match text.contains("://") {
-        true => Ok(ShareTarget::Url(text.to_owned())),
-        false => absolute(Path::new(text)).map(ShareTarget::Mount),
-    }
 }
 
 fn login(login: &Login) -> Result<ClientOptions, Failure> {
@@ -243,7 +224,7 @@ async fn measure(
 
 fn finish(global: &Global, finished: Finished, (markdown, cores): (bool, bool)) -> Result<(), Failure> {
     global.out().answer(&finished.result, |result| show::result_text(result, markdown, cores))?;
-    let page = show::keep_page(&finished.folder, &finished.result);
+    let page = keep_page(&finished.folder, &finished.result);
     if !global.json {
         let kept = page.unwrap_or_else(|| finished.folder.clone());
         eprintln!("kept, with plots: {}", kept.display());
@@ -339,23 +320,4 @@ fn list(global: &Global, kept: &KeptArgs) -> Result<(), Failure> {
         }
         if found.is_empty() { "no results are kept".to_owned() } else { crate::render::table(&rows, &[3, 4]) }
     })
-}
-
-/// The error, and the way out.
-pub(crate) fn failure(error: &BenchError) -> Failure {
-    let message = error.to_string();
-    let failure = match error {
-        BenchError::Invalid { .. } => Failure::invalid(message),
-        BenchError::Busy { .. } => Failure::new(FailureKind::Busy, message),
-        BenchError::Io { what, source } => Failure::io(what, source),
-        BenchError::Stopped => {
-            return Failure::new(FailureKind::Unavailable, "the bench was stopped before anything was measured")
-                .action("nothing is kept; what was written is removed");
-        }
-        _ => Failure::new(FailureKind::Unavailable, message),
-    };
-    match error.action() {
-        Some(action) => failure.action(action),
-        None => failure,
-    }
 }

@@ -1,6 +1,6 @@
 //! Results for people: in the terminal, and as pages that stand alone.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use larder_api::Failure;
 use larder_measure::bench::result::BenchResult;
@@ -9,9 +9,6 @@ use larder_measure::bench::{compare, history};
 
 use crate::cli::args::Global;
 use crate::out;
-
-/// Beside the result, for whoever looks into the folder.
-pub(super) const PAGE_NAME: &str = "report.html";
 
 /// How a result is shown, where that is not the terminal's text.
 #[derive(Clone, Copy)]
@@ -26,7 +23,7 @@ pub(super) fn result_text(result: &BenchResult, as_markdown: bool, cores: bool) 
 }
 
 pub(super) fn one(global: &Global, folder: &Path, id: &str, title: Option<String>, form: Form) -> Result<(), Failure> {
-    let mut result = history::load(folder, id).map_err(|e| super::failure(&e))?;
+    let mut result = history::load(folder, id).map_err(|e| larder_daemon::bench_words::failure(&e))?;
     result.title = title.unwrap_or(result.title);
     if let Some(page) = form.page {
         return written(global, page, &html(&result));
@@ -35,7 +32,7 @@ pub(super) fn one(global: &Global, folder: &Path, id: &str, title: Option<String
 }
 
 pub(super) fn two(global: &Global, folder: &Path, ids: [&str; 2], form: Form) -> Result<(), Failure> {
-    let [a, b] = ids.map(|id| history::load(folder, id).map_err(|e| super::failure(&e)));
+    let [a, b] = ids.map(|id| history::load(folder, id).map_err(|e| larder_daemon::bench_words::failure(&e)));
     let found = compare::compare(&a?, &b?);
     if let Some(page) = form.page {
         return written(global, page, &compare::html(&found));
@@ -44,12 +41,6 @@ pub(super) fn two(global: &Global, folder: &Path, ids: [&str; 2], form: Form) ->
         true => compare::markdown(found),
         false => compare::text(found, &out::style()),
     })
-}
-
-/// The page of a result in its folder. A result without its page is a result all the same.
-pub(crate) fn keep_page(folder: &Path, result: &BenchResult) -> Option<PathBuf> {
-    let page = folder.join(PAGE_NAME);
-    std::fs::write(&page, html(result)).ok().map(|()| page)
 }
 
 fn written(global: &Global, page: &Path, content: &str) -> Result<(), Failure> {

@@ -10,7 +10,7 @@ use super::super::args::Global;
 use super::super::password;
 use super::super::reach::daemon;
 use super::{confirmed, notes, shown};
-use crate::times;
+use larder_config::times;
 
 /// A file of that name is named as `./7`.
 pub(super) fn is_number(file: &Path) -> bool {

@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use larder_api::endpoints::GetTop;
-use larder_api::{Failure, TopConfidence, TopConnection, TopLimit};
+use larder_api::{Failure, TopLimit};
+use larder_daemon::care::transfer;
 use larder_facts::Machine;
 use larder_facts::reading::{ReadOptions, Reading};
 use larder_measure::bench::BenchResult;
 use larder_measure::doctor::{
-    self, BadDescription, Confidence, Described, Diagnosis, Examination, Fixer, Sources, assume, diagnose, examine,
-    examples, plan, text,
+    self, BadDescription, Described, Diagnosis, Examination, Fixer, Sources, assume, diagnose, examine, examples, plan,
+    text,
 };
 use larder_measure::live::Transfer;
 
@@ -81,22 +82,6 @@ async fn transfers(global: &Global) -> Result<Vec<Transfer>, Failure> {
     let top = daemon(global).await?.ask(GetTop).await?;
     let limited = top.connections.into_iter().filter(|one| one.limited_by != TopLimit::Nothing);
     Ok(limited.map(transfer).collect())
-}
-
-pub(crate) fn transfer(one: TopConnection) -> Transfer {
-    Transfer {
-        address: one.address,
-        door: one.door,
-        does: one.does,
-        confidence: match one.confidence {
-            TopConfidence::Open => Confidence::Open,
-            TopConfidence::Maybe => Confidence::Maybe,
-            TopConfidence::Likely => Confidence::Likely,
-            TopConfidence::Certain => Confidence::Certain,
-        },
-        sentence: one.sentence,
-        help: one.help,
-    }
 }
 
 fn decided(global: &Global, args: &DoctorArgs, now: Option<&[Transfer]>) -> Result<Outcome, Failure> {

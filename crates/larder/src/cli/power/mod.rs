@@ -5,32 +5,30 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
+use larder_api::Failure;
 use larder_api::endpoints::{GetInfo, ListPools};
-use larder_api::{Failure, FailureKind};
 use larder_base::units::ByteSize;
 use larder_facts::Machine;
 use larder_facts::power::{
-    self, Activity, AwakeReport, PowerReport, Profile, Readout, ReportInput, Setting, Snapshot, Sources, Summary,
-    Tariff,
+    self, Activity, AwakeReport, PowerReport, Profile, Readout, ReportInput, Setting, Snapshot, Sources, Tariff,
 };
 use serde::Serialize;
 
 use super::args::Global;
 use super::disk::Recorded;
 use super::password;
-use crate::config::Config;
-use crate::config::power::PowerConfig;
-use crate::daemon::care::look;
-use crate::folder;
 use crate::out;
+use larder_config::Config;
+use larder_config::power::PowerConfig;
+use larder_daemon::care::look;
+use larder_daemon::folder;
 
-pub(crate) mod text;
+use larder_daemon::power_text as text;
+use larder_daemon::power_words::{Answer, Watched, check_order, nothing_measures, profile};
 
 /// A processor's counter begins anew after 20 minutes at 200 W: it has to be read more often.
 const INTERVAL_S_MAX: f64 = 300.0;
 const SECONDS_MAX: f64 = 366.0 * 86_400.0;
-/// The form of every JSON answer of `power`.
-const VERSION: u32 = 1;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PowerCommand {
@@ -191,21 +189,6 @@ pub(super) async fn run(global: &Global, command: PowerCommand) -> Result<(), Fa
     }
 }
 
-/// Every JSON answer: its version, and where its figures come from.
-#[derive(Debug, Serialize)]
-pub(crate) struct Answer<T> {
-    pub(crate) version: u32,
-    pub(crate) basis: String,
-    #[serde(flatten)]
-    pub(crate) found: T,
-}
-
-impl<T> Answer<T> {
-    pub(crate) fn new(basis: String, found: T) -> Self {
-        Self { version: VERSION, basis, found }
-    }
-}
-
 /// `[power]` of the configuration in the data folder, or of the only daemon running; without one, nothing is
 /// configured.
 async fn config(global: &Global) -> Result<PowerConfig, Failure> {
@@ -246,21 +229,6 @@ fn now(global: &Global, config: &PowerConfig, machine: &Machine) -> Result<(), F
     let found = tokio::task::block_in_place(|| look(&mut sources(config, machine)));
     let basis = found.total.as_ref().map_or("nothing".to_owned(), |t| text::basis(t.basis).to_owned());
     global.out().answer(&Answer::new(basis, found), text::readout)
-}
-
-/// The summary at the end of `watch`.
-#[derive(Debug, Serialize)]
-pub(crate) struct Watched {
-    pub(crate) summary: Option<Summary>,
-    /// The source of all readings, where they have one in common.
-    pub(crate) source: Option<String>,
-    pub(crate) estimated: bool,
-    /// How often it did not answer: what lies between is taken for even.
-    pub(crate) missed: u64,
-    /// Read and written by all disks.
-    pub(crate) moved_bytes: u64,
-    /// Energy of the whole box for each GiB that its disks moved.
-    pub(crate) joules_per_gib: Option<f64>,
 }
 
 async fn watch(
@@ -315,24 +283,6 @@ struct Moment<'a> {
     readout: &'a Readout,
 }
 
-fn nothing_measures(readout: &Readout) -> Failure {
-    let faults: Vec<String> = readout.faults.iter().map(ToString::to_string).collect();
-    let why = if faults.is_empty() { String::new() } else { format!(" ({})", faults.join("; ")) };
-    Failure::new(FailureKind::Unavailable, format!("nothing tells how many watts the whole machine draws{why}"))
-        .action("add a [[power.source]] (a plug with a meter, a UPS), or type them in: idle_watts = in [power], or --idle WATTS")
-}
-
-/// Nothing draws less for working.
-fn check_order(what: &str, idle_watts: f64, load_watts: f64) -> Result<(), Failure> {
-    match load_watts < idle_watts {
-        true => Err(Failure::invalid(format!(
-            "{what} draws {idle_watts} W idle and {load_watts} W under load: are they the other way round?"
-        ))
-        .action("give what it draws idle first, and no less under load")),
-        false => Ok(()),
-    }
-}
-
 impl BoxArgs {
     fn tariff(&self, config: &PowerConfig) -> Result<Tariff, Failure> {
         self.known_tariff(config).ok_or_else(|| {
@@ -368,30 +318,6 @@ impl BoxArgs {
         let readout = tokio::task::block_in_place(|| look(&mut sources));
         profile(&config, &readout, sources.estimate())
     }
-}
-
-/// Typed in, measured, or estimated from parts; and in words which of these.
-pub(crate) fn profile(
-    config: &PowerConfig,
-    readout: &Readout,
-    estimate: Option<Profile>,
-) -> Result<(Profile, String), Failure> {
-    let (load, load_hours_per_day) = (config.load_watts, config.load_hours_per_day.unwrap_or(0.0));
-    if let Some(idle_watts) = config.idle_watts {
-        let load_watts = load.unwrap_or(idle_watts);
-        check_order("this box", idle_watts, load_watts)?;
-        return Ok((Profile { idle_watts, load_watts, load_hours_per_day, estimated: false }, "typed in".to_owned()));
-    }
-    let total = readout.total.clone().ok_or_else(|| nothing_measures(readout))?;
-    let estimated = total.basis == power::Basis::Estimated;
-    if let Some(estimate) = estimate.filter(|_| total.source == "model") {
-        let profile = Profile { load_watts: load.unwrap_or(estimate.load_watts), load_hours_per_day, ..estimate };
-        return Ok((profile, "estimated from parts".to_owned()));
-    }
-    let idle_watts = total.watts;
-    let profile = Profile { idle_watts, load_watts: load.unwrap_or(idle_watts), load_hours_per_day, estimated };
-    let how = if estimated { "estimated by" } else { "measured now by" };
-    Ok((profile, format!("{how} {}", total.source)))
 }
 
 async fn report(

@@ -24,10 +24,10 @@ use object_store::ObjectStore;
 use super::args::{Global, KeyArgs, Reach};
 use super::keys::secret;
 use super::reach::{Outcome, absolute};
-use crate::daemon::translate;
-use crate::daemon::translate::as_failure;
-use crate::daemon::translate::bucket_failure;
 use crate::render;
+use larder_daemon::translate;
+use larder_daemon::translate::as_failure;
+use larder_daemon::translate::bucket_failure;
 use report::{Report, Summary};
 
 #[derive(Debug, Args)]

@@ -18,10 +18,11 @@ use super::{LAST_PAGE_TIME, PORT, Page, Waiting, Way, arguments, reachable, wish
 use crate::cli::args::Global;
 use crate::cli::reach::{Target, maybe_target};
 use crate::cli::up;
-use crate::config::parse_listen;
-use crate::daemon::Daemon;
-use crate::folder::OF_PACKAGE;
-use crate::{machine, out};
+use crate::out;
+use larder_config::machine;
+use larder_config::parse_listen;
+use larder_daemon::Daemon;
+use larder_daemon::folder::OF_PACKAGE;
 
 /// Offers the set-up beside a daemon that serves nothing yet: a service after its installation. That daemon makes what a
 /// person confirms, and its doors stay where they are.

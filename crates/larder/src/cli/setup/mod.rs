@@ -23,13 +23,14 @@ use super::args::{Global, UpArgs};
 use super::reborn::Import;
 use super::serve::{Signals, Word, ready, until_stopped};
 use super::up::{self, Wishes};
-use crate::config::{
+use crate::out;
+use larder_config::machine;
+use larder_config::{
     NFS_PORT, PAGE_PORT, REPLICATION_PORT, SFTP_PORT, SMB_PORT, WEBDAV_PORT, WEBDAVS_PORT, parse_listen,
 };
-use crate::daemon::Daemon;
-use crate::daemon::box_record::found;
-use crate::folder::DataFolder;
-use crate::{machine, out};
+use larder_daemon::Daemon;
+use larder_daemon::box_record::found;
+use larder_daemon::folder::DataFolder;
 
 pub(super) mod beside;
 mod front;

@@ -28,11 +28,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::disk::failure as disk_failure;
 use super::super::up::{STEPS, look_at_new};
-use crate::config::edit::replace_file;
-use crate::config::{check_label, check_share_name, check_user_name};
-use crate::daemon::disks::{self, aside};
-use crate::daemon::watch::SetUpDeed;
-use crate::machine;
+use larder_config::edit::replace_file;
+use larder_config::machine;
+use larder_config::{check_label, check_share_name, check_user_name};
+use larder_daemon::disks::{self, aside};
+use larder_daemon::watch::SetUpDeed;
 
 /// The plan, until larder.toml is there (`setup.plan_first`).
 const PLAN_NAME: &str = "setup.json";

@@ -1,0 +1,113 @@
+//! A version of this box, put back while it runs.
+//!
+//! - `restore.whole_or_not`: what the configuration of a version would change is planned first, and refused as that of any file.
+//!   People and their passwords come before the file that names them; if the file is refused after all, they go back. A crash in
+//!   between leaves the files of the version together (`contents.whole_or_nothing`).
+//! - `restore.pools_stay`: pools are where they are now, whatever the version says of their disks.
+
+use larder_api::{ConfigApplied, ConfigApply, ConfigRestore, ConfigText, Failure, FailureKind};
+use larder_keep::keyrings;
+
+use super::Daemon;
+use super::contents::{Contents, Gathered, Writer};
+use crate::tokens::Tokens;
+use crate::{NtHashes, Secrets};
+use larder_config::edit::Editor;
+
+impl Daemon {
+    pub async fn restore_config(&self, asked: ConfigRestore) -> Result<ConfigApplied, Failure> {
+        match (asked.number, &asked.from) {
+            (Some(number), None) => self.restore_version(number, &asked).await,
+            (_, Some(_)) => self.restore_from_replica(asked).await,
+            _ => Err(Failure::invalid("name a version, or a replica").action("larder config restore N")),
+        }
+    }
+
+    async fn restore_version(&self, number: u64, asked: &ConfigRestore) -> Result<ConfigApplied, Failure> {
+        let version = self.version(number).await?;
+        let text = self.with_pools_of_now(version.config()?).await?;
+        let plan = self.plan_config(&ConfigText { text: text.clone(), name: None }).await?;
+        let mut notes = vec![format!(
+            "passwords, app tokens and links will be those of version {number}; host keys and certificates that differ count from the \
+             next start on"
+        )];
+        if asked.dry_run {
+            return Ok(ConfigApplied { plan, notes });
+        }
+        let base = asked
+            .base
+            .clone()
+            .ok_or_else(|| Failure::invalid("a restoration names the state that it was planned for"))?;
+        if plan.base != base {
+            let message = format!("{} was changed meanwhile: nothing was restored", plan.file.display());
+            return Err(Failure::new(FailureKind::Busy, message).action("look again with: larder config show N"));
+        }
+        if let Some((_, refused)) = plan.refused().next() {
+            return Err(Failure { message: format!("{}; nothing was restored", refused.message), ..refused.clone() });
+        }
+        if plan.at_next_start().next().is_some() && !asked.at_next_start {
+            return Err(Failure::invalid(
+                "some of it takes effect when larder starts, and not before; nothing was restored",
+            )
+            .action(format!("restore it with: larder config restore {number} --at-next-start; then restart larder")));
+        }
+        let before = self.as_it_is(&version)?;
+        self.put_back(version.with_config(text.clone())).await?;
+        // The file is the version's by now: what it changes is compared with what is served.
+        let applied = self.apply_restored(text, asked.at_next_start).await;
+        match applied {
+            Ok(applied) => {
+                notes.extend(applied.notes);
+                tracing::info!(number, "restored a version of this box");
+                Ok(ConfigApplied { plan, notes })
+            }
+            Err(failure) => {
+                if let Err(error) = self.put_back(before).await {
+                    tracing::error!("the files of before could not be put back: {}", error.message);
+                }
+                Err(failure)
+            }
+        }
+    }
+
+    /// What the box is now, in the form of a version.
+    fn as_it_is(&self, like: &Contents) -> Result<Contents, Failure> {
+        let (gathered, _) = Gathered::read(self.folder.path(), &self.file, NtHashes::Kept)?;
+        let by = Writer {
+            machine: like.machine.clone(),
+            box_name: like.box_name.clone(),
+            box_id: like.box_id,
+            life: like.life.clone(),
+            former: like.former.clone(),
+            owners: like.owners.clone(),
+        };
+        Ok(gathered.into_version(like.number, keyrings::now(), by, Vec::new()))
+    }
+
+    /// Files first; then this process has the people of them.
+    async fn put_back(&self, contents: Contents) -> Result<(), Failure> {
+        let mut state = self.state.lock().await;
+        contents.put_back(self.folder.path(), &self.file, None)?;
+        let mut secrets = Secrets::open(self.folder.path())?;
+        secrets.take_nt_hashes_of(&state.secrets)?;
+        state.tokens = Tokens::open(self.folder.path(), &secrets)?;
+        state.secrets = secrets;
+        drop(state);
+        self.read_links_again().await
+    }
+
+    async fn apply_restored(&self, text: String, at_next_start: bool) -> Result<ConfigApplied, Failure> {
+        let plan = self.plan_config(&ConfigText { text: text.clone(), name: None }).await?;
+        self.apply_file(ConfigApply { text, base: plan.base, at_next_start }).await
+    }
+
+    /// `restore.pools_stay`
+    async fn with_pools_of_now(&self, text: &str) -> Result<String, Failure> {
+        let mut editor = Editor::of(text, &self.file)?;
+        let state = self.state.lock().await;
+        for pool in &state.config.pools {
+            editor.set_pool_disks(&pool.name, &pool.disks);
+        }
+        Ok(editor.text())
+    }
+}

@@ -1,0 +1,145 @@
+//! The record of a box beside a replica of its volumes, on another machine.
+//!
+//! - `sent.recovery_key_alone`: the other machine may be anybody's, and guesses as long as it likes. So the recovery key opens what
+//!   is sent, and passwords, which people choose, do not.
+//! - `sent.at_the_next_start`: a machine that becomes the box of a replica does so when it starts again, with its own pools, doors and
+//!   mounts, and with people, tokens, keys and alerts of the box.
+
+use std::sync::Arc;
+
+use larder_api::{ConfigApplied, ConfigPlan, ConfigRestore, Done, Failure, FailureKind, SentRecord};
+use larder_base::hex;
+use larder_crypt::Keyring;
+use object_store::memory::InMemory;
+use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
+
+use super::beside::{SEALED_BYTES_MAX, keep_beside, read_beside};
+use super::found::{OpenedBox, unlocked};
+use super::versions::{self, Place};
+use super::{Daemon, keyrings, own};
+use crate::replication::Receiver;
+use crate::translate::as_failure;
+use larder_config::edit::Editor;
+use larder_config::{VolumeName, may_run};
+
+impl Daemon {
+    /// Sends the newest version of this box to the machine that keeps a replica of one of its volumes, if it has not had it.
+    /// A machine with an older larder takes none.
+    pub(crate) async fn send_record(&self, volume: &VolumeName, receiver: &Receiver) {
+        // The pools of this box have its record.
+        let Receiver::Daemon(_, replica, _) = receiver else { return };
+        match self.record_to_send(volume).await {
+            Ok(Some(sent)) => match receiver.keep_record(&sent).await {
+                Ok(Done {}) => drop(self.record.sent.lock().insert((volume.clone(), replica.clone()), sent.number)),
+                Err(failure) => {
+                    tracing::debug!("the record of this box was not taken by {replica}: {}", failure.message)
+                }
+            },
+            Ok(None) => {}
+            Err(failure) => tracing::debug!("the record of this box was not sent: {}", failure.message),
+        }
+    }
+
+    async fn record_to_send(&self, volume: &VolumeName) -> Result<Option<SentRecord>, Failure> {
+        let own = self.record.own.lock().await.clone();
+        if own.newest == 0
+            || self.record.sent.lock().iter().any(|((of, _), number)| of == volume && *number == own.newest)
+        {
+            return Ok(None);
+        }
+        let place = Place { box_id: own.id, life: own.life.id };
+        let store = self.storage.pool(Some(&volume.pool)).map_err(as_failure)?.store();
+        let Some(sealed) = versions::raw(&*store, &place.version(own.newest)).await? else { return Ok(None) };
+        if sealed.len() > SEALED_BYTES_MAX {
+            return Err(Failure::invalid(format!("it has {} bytes, more than fit into a request", sealed.len())));
+        }
+        Ok(Some(SentRecord {
+            volume: volume.to_string(),
+            box_id: own.id.to_string(),
+            life: own.life.id.to_string(),
+            number: own.newest,
+            keyring: String::from_utf8_lossy(&own.keyring_for_others()?.encode()).into_owned(),
+            sealed: hex::encode(&sealed),
+        }))
+    }
+
+    pub async fn receive_record(&self, name: &str, sent: SentRecord) -> Result<(), Failure> {
+        let (pool, volume) = self.storage.named(name).map_err(as_failure)?;
+        keep_beside(&pool, &volume, &sent).await
+    }
+
+    pub(super) async fn restore_from_replica(&self, asked: ConfigRestore) -> Result<ConfigApplied, Failure> {
+        let ConfigRestore { number, from, secret, dry_run, .. } = asked;
+        let name = from.unwrap_or_default();
+        let secret = secret
+            .ok_or_else(|| Failure::invalid("the record of a box beside its replica opens with its recovery key"))?;
+        let secret = Arc::new(keyrings::secret_of(secret).map_err(as_failure)?);
+        let (pool, volume) = self.storage.find(&name).await.map_err(as_failure)?;
+        let (found, skipped) = read_beside(&pool, &volume).await?;
+        let (sent, opened, skipped) = open_one(found, number, &secret, skipped).await?;
+        let here = VolumeName { pool: pool.name.clone(), volume };
+        let now = std::fs::read_to_string(&self.file).map_err(|e| Failure::io(self.file.display(), &e))?;
+        let source = VolumeName::parse(&sent.volume).map_err(Failure::invalid)?;
+        let (text, dropped) = Editor::of(&now, &self.file)?.becoming(opened.contents.config()?, &source, &here)?;
+        let shown = opened.shown(self.folder.path(), Vec::new())?;
+        let mut notes = vec![format!(
+            "this machine becomes '{}' (version {}, of {}) with the users {}",
+            shown.name,
+            shown.number,
+            larder_config::times::local_secs(i64::try_from(shown.written_secs).unwrap_or(0)),
+            shown.users.join(", ")
+        )];
+        notes.extend(skipped);
+        let runs = may_run::deeds(&text, self.folder.path());
+        notes.extend(runs.iter().map(|deed| format!("it runs programs or reads files of this machine: {deed}")));
+        notes.extend(dropped.into_iter().map(|share| format!("the share '{share}' is of a volume that is not here")));
+        if !dry_run {
+            let own = opened.next_life()?;
+            opened.contents.with_config(text).stage(self.folder.path(), &self.file, Some(own))?;
+            notes.push(format!("now make a volume of the replica: larder volume promote {here}; then restart larder"));
+        }
+        Ok(ConfigApplied { plan: ConfigPlan { file: self.file.clone(), ..ConfigPlan::default() }, notes })
+    }
+}
+
+/// The version of that number, or the newest that opens; with notes on those that do not.
+async fn open_one(
+    found: Vec<SentRecord>,
+    number: Option<u64>,
+    secret: &Arc<larder_crypt::Secret>,
+    mut notes: Vec<String>,
+) -> Result<(SentRecord, OpenedBox, Vec<String>), Failure> {
+    let numbers: Vec<String> = found.iter().map(|one| one.number.to_string()).collect();
+    let mut refused = None;
+    for sent in found.into_iter().filter(|one| number.is_none_or(|number| one.number == number)) {
+        match open_sent(&sent, secret).await {
+            Ok(opened) => return Ok((sent, opened, notes)),
+            Err(failure) => {
+                notes.push(format!("version {} does not open: {}", sent.number, failure.message));
+                refused.get_or_insert(failure);
+            }
+        }
+    }
+    Err(refused.unwrap_or_else(|| {
+        Failure::not_found("there is no such version beside the replica")
+            .action(format!("there are: {}", numbers.join(", ")))
+    }))
+}
+
+/// Opens it where it would be opened in a pool: what is sealed is bound to its place.
+async fn open_sent(sent: &SentRecord, secret: &Arc<larder_crypt::Secret>) -> Result<OpenedBox, Failure> {
+    let damaged = |why: String| {
+        Failure::new(FailureKind::Unavailable, format!("the record beside the replica is damaged: {why}"))
+    };
+    let keyring = Keyring::decode(sent.keyring.as_bytes()).map_err(|error| damaged(error.to_string()))?;
+    let id = |text: &str| text.parse().map_err(|_| damaged(format!("'{text}' is no id")));
+    let place = Place { box_id: id(&sent.box_id)?, life: id(&sent.life)? };
+    let sealed = hex::decode(&sent.sealed).ok_or_else(|| damaged("it has no digits".to_owned()))?;
+    let (keyring, master) = unlocked(keyring, secret).await?;
+    let keys = larder_base::wipe::without_contents(|| keyring.keys(&master)).map_err(|error| own::failure(&error))?;
+    let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+    let put = store.put(&place.version(sent.number), PutPayload::from(sealed)).await;
+    put.map_err(|error| damaged(error.to_string()))?;
+    let contents = versions::read(&store, (place, sent.number), &Arc::new(keys)).await?;
+    Ok(OpenedBox::of(contents, keyring, master))
+}

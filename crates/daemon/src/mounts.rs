@@ -1,0 +1,277 @@
+//! Local mounts of the daemon's volumes.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use larder_api::{Failure, FailureKind, MountStatus};
+use larder_base::shell;
+use larder_files::Files;
+use larder_fuse::{FuseMount, MountOptions, clear_remains};
+use parking_lot::Mutex;
+
+use super::{translate, users};
+use larder_config::{MountConfig, VolumeName};
+
+/// Mounts of one daemon beyond this are refused.
+const MOUNTS_MAX: usize = 64;
+
+/// Users of a mount that are named.
+const NAMED_MAX: usize = 5;
+
+/// Cheap to clone: all clones are one.
+#[derive(Clone, Default)]
+pub struct Mounts {
+    mounts: Arc<Mutex<Vec<Mounted>>>,
+    /// Those of volumes that are closed for a moment.
+    aside: Arc<Mutex<Vec<MountConfig>>>,
+}
+
+struct Mounted {
+    /// As it was asked for.
+    wanted: MountConfig,
+    files: Files,
+    read_only: bool,
+    for_others: bool,
+    fuse: Arc<FuseMount>,
+    /// Forgets the mount when its connection has ended; holds `fuse` meanwhile.
+    watcher: tokio::task::JoinHandle<()>,
+}
+
+impl Mounted {
+    fn is_at(&self, dir: &Path) -> bool {
+        self.fuse.dir() == dir && self.fuse.is_mounted()
+    }
+
+    fn status(&self) -> MountStatus {
+        let dir = self.fuse.dir().to_owned();
+        let (volume, snapshot) = (self.wanted.volume.to_string(), self.wanted.snapshot.clone());
+        MountStatus { dir, volume, snapshot, read_only: self.read_only, at_start: false }
+    }
+}
+
+/// A mount, for a person who asks what may be done through it.
+pub(super) struct MountedAt {
+    pub(super) dir: PathBuf,
+    pub(super) read_only: bool,
+    /// Other users than the one larder runs as may enter it.
+    pub(super) for_others: bool,
+}
+
+impl Mounts {
+    /// The mounts of a volume as it is now.
+    pub(super) fn of(&self, name: &VolumeName) -> Vec<MountedAt> {
+        let at = |mounted: &Mounted| MountedAt {
+            dir: mounted.fuse.dir().to_owned(),
+            read_only: mounted.read_only,
+            for_others: mounted.for_others,
+        };
+        let is_of = |mounted: &&Mounted| {
+            mounted.wanted.volume == *name && mounted.wanted.snapshot.is_none() && mounted.fuse.is_mounted()
+        };
+        self.mounts.lock().iter().filter(is_of).map(at).collect()
+    }
+
+    /// Mounts a volume, or a snapshot of it.
+    pub async fn add(&self, wanted: &MountConfig, files: Files, options: MountOptions) -> Result<MountStatus, Failure> {
+        let dir = &wanted.dir;
+        let (show, word) = (dir.display().to_string(), shell::word(dir));
+        let dir = clear_remains(dir).and_then(|_| dir.canonicalize()).map_err(|e| {
+            Failure::io(format_args!("cannot mount on {show}"), &e).action(format!("make the folder: mkdir -p {word}"))
+        })?;
+        self.check_room(&dir)?;
+        let (read_only, for_others) = (options.read_only, options.allow_other);
+        let (runtime, target, served) = (tokio::runtime::Handle::current(), dir.clone(), files.clone());
+        let mounted = tokio::task::spawn_blocking(move || FuseMount::mount(served, &target, options, runtime)).await;
+        let fuse = mounted
+            .map_err(|e| Failure::internal(format!("mounting on {show} crashed: {e}")))?
+            .map_err(|e| mount_failure(&show, &e))?;
+        let fuse = Arc::new(fuse);
+        // Under the lock, so that a mount that ends at once is forgotten after it was entered.
+        let mut mounts = self.mounts.lock();
+        let watcher = self.watch(fuse.clone());
+        let wanted = MountConfig { dir, ..wanted.clone() };
+        let mounted = Mounted { wanted, files, read_only, for_others, fuse, watcher };
+        let status = mounted.status();
+        mounts.push(mounted);
+        Ok(status)
+    }
+
+    fn check_room(&self, dir: &Path) -> Result<(), Failure> {
+        let mounts = self.mounts.lock();
+        if mounts.iter().any(|mounted| mounted.is_at(dir)) {
+            let show = dir.display();
+            let failure = Failure::new(FailureKind::Exists, format!("{show} is a mount of larder already"));
+            return Err(failure.action(format!("take it away first: larder umount {show}")));
+        }
+        if mounts.len() >= MOUNTS_MAX {
+            return Err(Failure::new(FailureKind::Busy, format!("there are {MOUNTS_MAX} mounts already")));
+        }
+        Ok(())
+    }
+
+    fn watch(&self, fuse: Arc<FuseMount>) -> tokio::task::JoinHandle<()> {
+        let mounts = self.clone();
+        tokio::spawn(async move {
+            fuse.ended().await;
+            let gone = mounts.forget(&fuse);
+            // Dropping may block, so never on a thread of the runtime.
+            tokio::task::spawn_blocking(move || drop((gone, fuse)));
+        })
+    }
+
+    fn forget(&self, fuse: &Arc<FuseMount>) -> Option<Mounted> {
+        let mut mounts = self.mounts.lock();
+        let at = mounts.iter().position(|mounted| Arc::ptr_eq(&mounted.fuse, fuse))?;
+        Some(mounts.remove(at))
+    }
+
+    /// Those of the mount table. One that somebody took away may live on where a program or another mount namespace holds it.
+    pub fn list(&self) -> Vec<MountStatus> {
+        let mut list: Vec<_> =
+            self.mounts.lock().iter().filter(|mounted| mounted.fuse.is_mounted()).map(Mounted::status).collect();
+        list.sort_by(|a, b| a.dir.cmp(&b.dir));
+        list
+    }
+
+    /// The mount of one of these snapshots, if there is one: the snapshot and the folder.
+    pub fn of_snapshot(&self, volume: &VolumeName, names: &[String]) -> Option<(String, PathBuf)> {
+        let mounts = self.mounts.lock();
+        mounts.iter().filter(|mounted| mounted.wanted.volume == *volume && mounted.fuse.is_mounted()).find_map(
+            |mounted| {
+                let snapshot = mounted.wanted.snapshot.clone().filter(|snapshot| names.contains(snapshot))?;
+                Some((snapshot, mounted.fuse.dir().to_owned()))
+            },
+        )
+    }
+
+    pub fn is_mounted(&self, dir: &Path) -> bool {
+        self.mounts.lock().iter().any(|mounted| mounted.is_at(dir))
+    }
+
+    /// Takes the mount on `dir` away, unless a file is open there. As with any filesystem, what was written is
+    /// durable afterwards.
+    pub async fn remove(&self, dir: &Path) -> Result<(), Failure> {
+        let found = {
+            let mounts = self.mounts.lock();
+            let mounted = mounts.iter().find(|mounted| mounted.is_at(dir));
+            mounted.map(|mounted| (mounted.fuse.clone(), mounted.files.clone()))
+        };
+        let Some((fuse, files)) = found else {
+            return Err(Failure::not_found(format!("{} is not a mount of this larder", dir.display()))
+                .action("see those there are with: findmnt -t fuse,fuse.larder"));
+        };
+        self.take_away(fuse).await?;
+        let unsafe_yet = format!("{} is unmounted, but what was written is not durable yet", dir.display());
+        files.sync().await.map_err(|e| translate::volume_failure(unsafe_yet, &e))
+    }
+
+    async fn take_away(&self, fuse: Arc<FuseMount>) -> Result<(), Failure> {
+        let dir = fuse.dir().to_owned();
+        let mount = fuse.clone();
+        let done = tokio::task::spawn_blocking(move || mount.unmount()).await;
+        match done {
+            Ok(Ok(())) => {
+                drop(self.forget(&fuse));
+                Ok(())
+            }
+            Ok(Err(e)) => {
+                let of_task = dir.clone();
+                let looked = tokio::task::spawn_blocking(move || in_use(&of_task)).await;
+                Err(looked.ok().flatten().unwrap_or_else(|| {
+                    Failure::io(format_args!("cannot unmount {}", dir.display()), &e)
+                        .action(format!("see who is in it with: sudo fuser -vm {}", dir.display()))
+                }))
+            }
+            Err(e) => Err(Failure::internal(format!("unmounting {} crashed: {e}", dir.display()))),
+        }
+    }
+
+    /// As they were asked for.
+    pub(super) fn wanted_of(&self, matches: impl Fn(&VolumeName) -> bool) -> Vec<MountConfig> {
+        let mounts = self.mounts.lock();
+        let of_it = mounts.iter().filter(|mounted| matches(&mounted.wanted.volume) && mounted.fuse.is_mounted());
+        of_it.map(|mounted| mounted.wanted.clone()).collect()
+    }
+
+    /// Remembers the mounts of a volume that is about to close for a moment, until [`Mounts::take_aside`].
+    pub(super) fn set_aside(&self, of: &VolumeName) {
+        let mounts = self.mounts.lock();
+        let of_it = mounts.iter().filter(|mounted| mounted.wanted.volume == *of && mounted.fuse.is_mounted());
+        let mut aside = self.aside.lock();
+        for mounted in of_it {
+            aside.retain(|other| other.dir != mounted.wanted.dir);
+            aside.push(mounted.wanted.clone());
+        }
+    }
+
+    /// What was set aside of a volume.
+    pub(super) fn take_aside(&self, of: &VolumeName) -> Vec<MountConfig> {
+        let mut aside = self.aside.lock();
+        let (taken, left) = aside.drain(..).partition(|mount| mount.volume == *of);
+        *aside = left;
+        taken
+    }
+
+    fn found(&self, matches: impl Fn(&VolumeName) -> bool) -> Vec<Arc<FuseMount>> {
+        let mounts = self.mounts.lock();
+        mounts.iter().filter(|mounted| matches(&mounted.wanted.volume)).map(|mounted| mounted.fuse.clone()).collect()
+    }
+
+    /// Takes those of one pool away; while a program uses one of them nothing changes.
+    pub async fn remove_unused_of(&self, matches: impl Fn(&VolumeName) -> bool) -> Result<(), Failure> {
+        let found = self.found(matches);
+        let dirs: Vec<PathBuf> =
+            found.iter().filter(|fuse| fuse.is_mounted()).map(|fuse| fuse.dir().to_owned()).collect();
+        let looked = tokio::task::spawn_blocking(move || dirs.iter().find_map(|dir| in_use(dir))).await;
+        if let Ok(Some(failure)) = looked {
+            return Err(failure);
+        }
+        for fuse in found {
+            self.take_away(fuse).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes those of one volume or pool away, with files open or not: their holders get errors.
+    pub async fn remove_of(&self, matches: impl Fn(&VolumeName) -> bool) {
+        for fuse in self.found(matches) {
+            if let Err(failure) = self.take_away(fuse.clone()).await {
+                tracing::warn!("{}: detached while in use", failure.message);
+                let mounted = self.forget(&fuse);
+                if let Some(mounted) = mounted {
+                    mounted.watcher.abort();
+                    let _ = mounted.watcher.await;
+                }
+                // The last owner detaches the mount as it goes, which may block.
+                let _ = tokio::task::spawn_blocking(move || drop(fuse)).await;
+            }
+        }
+    }
+}
+
+/// Says who uses the mount, if anybody does.
+fn in_use(dir: &Path) -> Option<Failure> {
+    let users = users::of(dir);
+    let last = users.len().checked_sub(1)?;
+    let named: Vec<String> = users.iter().take(NAMED_MAX).map(ToString::to_string).collect();
+    let more = if last >= NAMED_MAX { format!(" and {} more", last + 1 - NAMED_MAX) } else { String::new() };
+    let show = dir.display();
+    let failure = Failure::new(FailureKind::Busy, format!("{show} is in use by {}{more}", named.join(", ")));
+    Some(failure.action("end what uses it, then try again"))
+}
+
+/// Whether this is the kernel's error for a mount whose server is gone.
+pub fn is_dead(error: &std::io::Error) -> bool {
+    error.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error())
+}
+
+fn mount_failure(show: &str, error: &std::io::Error) -> Failure {
+    let mut failure = Failure::io(format_args!("cannot mount on {show}"), error);
+    if error.to_string().starts_with("cannot mount") {
+        failure.message = error.to_string();
+    }
+    match Path::new("/dev/fuse").exists() {
+        true => failure,
+        false => failure.action("this kernel has no FUSE: load it with: sudo modprobe fuse; or: apt install fuse3"),
+    }
+}

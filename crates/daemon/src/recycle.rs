@@ -1,0 +1,57 @@
+//! Recycle bins of shares are thinned by age, as `recycle = { days = 30 }` asks for.
+//!
+//! Age is what has really passed since the removal, by the time of the box (`passed.really`): a clock that jumps empties no bin.
+//! Once an hour each bin is asked, in memory, whether something in it is old enough. A bin is walked where the answer is yes:
+//! once after a start, and then when its oldest removal has become too old. So an idle larder reads no disk for it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use larder_base::passed;
+use larder_files::{Age, Files};
+
+use super::{Daemon, shares};
+use larder_config::ShareConfig;
+
+const EVERY: Duration = Duration::from_secs(3600);
+const DAY_SECS: i64 = 86_400;
+
+/// Runs until the daemon stops.
+pub async fn run(daemon: Arc<Daemon>) {
+    loop {
+        daemon.thin_bins().await;
+        tokio::time::sleep(EVERY).await;
+    }
+}
+
+impl Daemon {
+    async fn thin_bins(&self) {
+        for (share, days) in self.shares_with_bins().await {
+            // A share that is not served has said so, and nothing goes into its bin.
+            let Ok((files, root)) = shares::found(&share, &self.storage).await else { continue };
+            let before = passed::now_secs() - i64::from(days) * DAY_SECS;
+            thin(&share.name, &files.recycling(root), Age { before, when: passed::when_secs }).await;
+        }
+    }
+
+    async fn shares_with_bins(&self) -> Vec<(ShareConfig, u32)> {
+        let served = |share: &ShareConfig| {
+            let by_web = self.servers.webdav_addr().or(self.servers.webdavs_addr());
+            share.smb && self.servers.smb_addr().is_some() || share.webdav && by_web.is_some()
+        };
+        let state = self.state.lock().await;
+        let with_bins = state.config.shares.iter().filter(|share| served(share));
+        with_bins.filter_map(|share| Some((share.clone(), share.recycle_days?))).collect()
+    }
+}
+
+async fn thin(share: &str, files: &Files, age: Age) {
+    if !files.bin_is_due(age) {
+        return;
+    }
+    match files.thin_bin(age).await {
+        Ok(0) => {}
+        Ok(removed) => tracing::debug!("removed {removed} old entries from the recycle bin of the share '{share}'"),
+        Err(error) => tracing::warn!("the recycle bin of the share '{share}' is not thinned: {error}"),
+    }
+}

@@ -1,0 +1,521 @@
+//! From the configuration's shares and users to what the servers are told.
+
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use larder_api::{Failure, FailureKind, ShareStatus, VolumeStatus};
+use larder_doors::share::ServedShare;
+use larder_files::Files;
+use larder_files::audit::FileActs;
+use larder_files::guard::GuardMode;
+use larder_fs::{FsError, Ino};
+use larder_keep::Storage;
+use larder_nfs::{Export, Older, Owners};
+use larder_people::{NtHash, Share, User};
+
+use super::Secrets;
+use super::doors::{ORIGIN_NFS, ORIGIN_SFTP, ORIGIN_WEBDAV};
+use super::servers::Servers;
+use super::tokens::Tokens;
+use super::translate::as_failure;
+use super::watch::Watch;
+use larder_config::edit::Editor;
+use larder_config::machine;
+use larder_config::share::{TimeMachine, audit_words, guard_word};
+use larder_config::{Config, Network, PoolConfig, ShareConfig, Squash, UserConfig, VolumeName, Writers};
+
+/// The purpose of the key that seals NFS handles of folders.
+const HANDLES: &str = "nfs handles";
+
+/// Gives the servers all shares and users of the configuration, and says how each fares.
+pub(super) async fn apply(
+    config: &Config,
+    secrets: &Secrets,
+    tokens: &Tokens,
+    storage: &Storage,
+    servers: &Servers,
+    watch: &Watch,
+) -> Vec<ShareStatus> {
+    let (mut exports, mut shares, mut statuses) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut sftp_shares, mut webdav_shares) = (Vec::new(), Vec::new());
+    for share in &config.shares {
+        let mut status = status(share, config);
+        match found(share, storage).await {
+            Ok((files, root)) => {
+                let rules = rules(share, &files);
+                let files = if share.snapshots_shown { files.showing_snapshots(root) } else { files };
+                let files = if share.normalize { files.ignoring_forms() } else { files };
+                let files = files.guarded(watch.guards.of(share));
+                let files = files.audited(watch.file_audits.of(share, &files, root));
+                let files = match share.time_machine.and_then(|one| one.size) {
+                    Some(size) => files.bounded(size.0),
+                    None => files,
+                };
+                let kept = if share.recycle_days.is_some() && !rules.read_only {
+                    files.recycling(root)
+                } else {
+                    files.clone()
+                };
+                let served = |files: Files| ServedShare { share: Arc::clone(&rules), files, root };
+                if share.nfs_networks().is_some() {
+                    let sealing = sealing(share, &files, root, secrets);
+                    exports.push(export(served(files.for_door(ORIGIN_NFS)), sealing));
+                }
+                if share.sftp {
+                    sftp_shares.push(served(files.for_door(ORIGIN_SFTP)));
+                }
+                if share.webdav {
+                    webdav_shares.push(served(kept.for_door(ORIGIN_WEBDAV)));
+                }
+                if share.smb {
+                    shares.push(served(kept));
+                }
+            }
+            Err(failure) => {
+                status.locked = failure.kind == FailureKind::Locked;
+                (status.fault, status.action) = (Some(failure.message), failure.action);
+            }
+        }
+        statuses.push(status);
+    }
+    servers.set_exports(exports, owners(config));
+    servers.set_credentials(
+        tokens.for_doors(config),
+        config.ssh_ca_keys.iter().filter_map(|line| line.parse().ok()).collect(),
+    );
+    servers.set_entitled(tokens.entitled(config));
+    let users = users(config, secrets);
+    servers.set_named_doors(users.clone(), sftp_shares, webdav_shares);
+    if let Err(failure) = servers.set_shares(users, shares).await {
+        for status in statuses.iter_mut().filter(|status| status.smb.is_some()) {
+            status.fault.get_or_insert_with(|| failure.message.clone());
+        }
+    }
+    statuses
+}
+
+/// The rules of a share as the doors have them. Where the files follow another machine's, a client is told beforehand that
+/// nothing can be changed.
+pub(super) fn rules(share: &ShareConfig, files: &Files) -> Arc<Share> {
+    Arc::new(Share { read_only: share.read_only || files.is_followed(), ..share.rules.clone() })
+}
+
+/// The tree of a share and the folder in it.
+pub(super) async fn found(share: &ShareConfig, storage: &Storage) -> Result<(Files, Ino), Failure> {
+    let Some(volume) = &share.volume else { return found_on_host(share, storage).await };
+    let files = storage.files(volume).await.map_err(as_failure)?;
+    match super::sharing::root_of(&storage.volume(volume).await.map_err(as_failure)?, &share.folder).await {
+        Ok(root) => Ok((files, root.id.ino)),
+        Err(FsError::NotFound | FsError::NotDirectory) => {
+            Err(Failure::not_found(format!("there is no folder '{}' in {volume}", share.folder)))
+        }
+        Err(error) => Err(super::translate::volume_failure(format_args!("the share '{}'", share.name), &error)),
+    }
+}
+
+/// A folder of the host. It must be there: an empty one in its place would look like a loss.
+async fn found_on_host(share: &ShareConfig, storage: &Storage) -> Result<(Files, Ino), Failure> {
+    let (folders, path) = (storage.folders.clone(), std::path::PathBuf::from(&share.folder));
+    let opened = tokio::task::spawn_blocking(move || folders.open(&path)).await;
+    let found = match opened.map_err(|_| Failure::internal("opening a folder broke off"))? {
+        Ok(found) => found,
+        Err(FsError::NotFound | FsError::NotDirectory) => {
+            let message = format!("there is no folder {} on this machine", share.folder);
+            return Err(Failure::not_found(message).action("make or mount it, then restart larder or send it SIGHUP"));
+        }
+        Err(error) => {
+            let what = format_args!("the folder {} of this machine", share.folder);
+            return Err(super::translate::volume_failure(what, &error));
+        }
+    };
+    if !found.survives_restart {
+        tracing::warn!(
+            "share '{}': the filesystem of {} gives no lasting handles, or larder may not open them (CAP_DAC_READ_SEARCH), \
+             so NFS clients have to look files up again after larder restarts",
+            share.name,
+            share.folder
+        );
+    }
+    Ok((found.files, found.top))
+}
+
+/// What a share is, whether it is served or not.
+pub(super) fn status(share: &ShareConfig, config: &Config) -> ShareStatus {
+    let networks = share.nfs_networks();
+    let listed = share.users.names();
+    let readers = readers(share);
+    ShareStatus {
+        name: share.name.clone(),
+        volume: share.volume.as_ref().map(VolumeName::to_string).unwrap_or_default(),
+        folder: share.folder.clone(),
+        nfs: networks.as_ref().map(|_| export_path(&share.name)),
+        smb: share.smb.then(|| share.name.clone()),
+        read_only: share.read_only,
+        squash: share.squash.word().to_owned(),
+        networks: networks.iter().flatten().map(Network::to_string).collect(),
+        secure: share.secure,
+        reached: config.ways_around(share),
+        users: listed.iter().chain(&readers).cloned().collect(),
+        read_only_users: readers,
+        everybody: share.guest || share.users == Writers::All,
+        nfs_rule: nfs_rule(share),
+        smb_rule: smb_rule(share),
+        sftp: share.sftp,
+        webdav: share.webdav,
+        options: options(share),
+        recycle_days: share.recycle_days,
+        snapshots_shown: share.snapshots_shown,
+        normalize: share.normalize,
+        guard: guard_word(share.guard).to_owned(),
+        audit: audit_words(share.audit),
+        time_machine: share.time_machine.map(TimeMachine::word),
+        fault: None,
+        rests: false,
+        locked: false,
+        action: None,
+    }
+}
+
+/// The entries that let in to read alone. A name in both lists may write (`share.nearest_name_decides`).
+fn readers(share: &ShareConfig) -> Vec<String> {
+    let writers = share.users.names();
+    share.read_only_users.iter().filter(|name| !writers.contains(name)).cloned().collect()
+}
+
+/// What differs from a share without options, but for the lists and the doors.
+fn options(share: &ShareConfig) -> Vec<String> {
+    let mut options = Vec::new();
+    let mut say = |is_so: bool, what: &str| {
+        if is_so {
+            options.push(what.to_owned());
+        }
+    };
+    say(share.read_only, "read-only");
+    say(share.common, "common");
+    say(share.guest, "guests");
+    say(share.encrypt, "encrypted SMB");
+    say(share.snapshots_shown, "shows .snapshots");
+    say(share.time_machine.is_some(), "Time Machine");
+    say(share.guard == GuardMode::Off, "no guard");
+    say(share.guard == GuardMode::Block, "guard blocks");
+    say(share.audit != FileActs::NONE, &format!("audits {}", audit_words(share.audit)));
+    say(share.nfs && share.squash == Squash::All, "NFS squashes all");
+    say(share.nfs && share.squash == Squash::None, "NFS trusts root");
+    say(share.nfs && !share.secure, "NFS from any port");
+    if let Some(days) = share.recycle_days {
+        options.push(format!("recycles for {days} d"));
+    }
+    if let Some(bound) = &share.only_from {
+        let places = bound.iter().map(Network::to_string).collect::<Vec<_>>().join(" ");
+        options.push(format!("only from {}", if places.is_empty() { "nowhere" } else { &places }));
+    }
+    options
+}
+
+/// The NFS clients that are let in, in words.
+fn nfs_rule(share: &ShareConfig) -> String {
+    let Some(networks) = share.nfs_networks() else {
+        return if share.nfs { "no: it is for certain users".to_owned() } else { "no".to_owned() };
+    };
+    let places = match &share.networks {
+        None if share.only_from.is_none() => "this machine".to_owned(),
+        _ if networks.is_empty() => "nowhere".to_owned(),
+        _ => networks.iter().map(Network::to_string).collect::<Vec<_>>().join(" "),
+    };
+    format!("{places}{}", if share.read_only { ", read-only" } else { "" })
+}
+
+/// How NFS of a share is opened to one more machine.
+pub(super) fn opening(share: &ShareConfig) -> String {
+    let word = larder_base::shell::word(std::path::Path::new(&share.name));
+    let others: String = share.networks.iter().flatten().map(|network| format!(" --network {network}")).collect();
+    format!("to trust one more machine or network: larder share set {word}{others} --network ADDRESS")
+}
+
+/// The SMB users that are let in, in words.
+fn smb_rule(share: &ShareConfig) -> String {
+    if !share.smb {
+        return "no".to_owned();
+    }
+    if share.guest {
+        return if share.read_only { "anybody, read-only" } else { "anybody" }.to_owned();
+    }
+    let readers = readers(share);
+    let mut parts = match &share.users {
+        Writers::All => vec!["all users".to_owned()],
+        Writers::Listed(names) if names.is_empty() => Vec::new(),
+        Writers::Listed(names) => vec![names.join(" ")],
+    };
+    if share.read_only && !parts.is_empty() {
+        parts.push("read-only".to_owned());
+    }
+    if !readers.is_empty() {
+        parts.push(format!("read-only: {}", readers.join(" ")));
+    }
+    if parts.is_empty() {
+        return "nobody".to_owned();
+    }
+    if share.common {
+        parts.push("in common".to_owned());
+    }
+    parts.join(", ")
+}
+
+pub fn export_path(share: &str) -> String {
+    format!("/{share}")
+}
+
+fn export(served: ServedShare, sealing: Sealing) -> Export {
+    let Sealing { key, former_key, older_handles } = sealing;
+    let ServedShare { share, files, root } = served;
+    let (path, fsid) = (export_path(&share.name), fsid(&share.name));
+    Export { path, files, share, fsid, root, key, former_key, older_handles }
+}
+
+/// How the handles of an export are sealed.
+struct Sealing {
+    key: Option<[u8; 32]>,
+    former_key: Option<[u8; 32]>,
+    older_handles: Older,
+}
+
+/// With the secret of the volume, or of this data folder for folders of the host. Handles of a folder in a volume were sealed
+/// with the latter, those of a whole volume not at all; clients have such handles.
+fn sealing(share: &ShareConfig, files: &Files, root: Ino, secrets: &Secrets) -> Sealing {
+    let of_host = || Some(secrets.derive(HANDLES));
+    let of_volume = files.handle_key();
+    let key = of_volume.map(|key| key.secret);
+    if share.volume.is_none() || root != Ino::ROOT {
+        let former_key = key.and_then(|_| of_host());
+        return Sealing { key: key.or_else(of_host), former_key, older_handles: Older::Refused };
+    }
+    let older_handles = of_volume.map_or(Older::Taken, |key| {
+        let until = Duration::from_secs(key.older_until_secs.max(0) as u64);
+        Older::Below(key.older_end, UNIX_EPOCH + until)
+    });
+    Sealing { key, former_key: None, older_handles }
+}
+
+/// The same after every restart: it is part of the handles that clients keep. FNV-1a of the share's name.
+fn fsid(name: &str) -> u64 {
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// Names of users and groups for clients of NFS version 4.
+fn owners(config: &Config) -> Owners {
+    let users = config.users.iter().map(|user| (user.name.clone(), user.uid));
+    let groups = config.groups.iter().map(|group| (group.name.clone(), group.gid));
+    match &config.nfs_domain {
+        Some(domain) => Owners::in_domain(domain.clone(), users, groups),
+        None => Owners::default(),
+    }
+}
+
+/// All users: one without a password may have a key, a certificate or a token. A hash that cannot be unsealed locks out its
+/// user alone, and at the doors that want it.
+fn users(config: &Config, secrets: &Secrets) -> Vec<User> {
+    let user = |user: &UserConfig| {
+        let name = &user.name;
+        let nt_hash = secrets.nt_hash(name).unwrap_or_else(|failure| {
+            tracing::error!("user '{name}' cannot log in over SMB: {failure}");
+            None
+        });
+        let password = secrets.password_hash(name).unwrap_or_else(|failure| {
+            tracing::error!("user '{name}' cannot log in with a password over SFTP or WebDAV: {failure}");
+            None
+        });
+        // Lines that are no keys were refused when the file was read.
+        let keys = user.ssh_keys.iter().filter_map(|line| line.parse().ok()).collect();
+        User { password, nt_hash: nt_hash.map(NtHash), keys, ..config.person(user) }
+    };
+    config.users.iter().map(user).collect()
+}
+
+/// Users of this configuration who may not log in with a password, in one line for all. A key, a certificate or a token may
+/// let them in.
+pub(super) fn without_password(config: &Config, secrets: &Secrets) -> Option<String> {
+    let names = users_who(config, |name| !secrets.has(name));
+    let set = format!("set one with: larder user passwd {}", shell_word(names.first()?));
+    Some(match names.as_slice() {
+        [only] => format!("the user '{only}' has no password and cannot log in with one; {set}"),
+        many => format!("{} users have no password and cannot log in with one: {}; {set}", many.len(), some_of(many)),
+    })
+}
+
+/// Users whose password has to be set again before it opens SMB, in one line for all (`secrets.nt_hash_for_smb_alone`).
+pub(super) fn without_nt_hash(config: &Config, secrets: &Secrets) -> Option<String> {
+    config.listen.smb?;
+    let names = users_who(config, |name| secrets.lacks_nt_hash(name));
+    let set = format!("set it again with: larder user passwd {}", shell_word(names.first()?));
+    Some(match names.as_slice() {
+        [only] => format!("the password of '{only}' does not open SMB: it was set while SMB was not served; {set}"),
+        many => format!(
+            "the passwords of {} users do not open SMB: they were set while SMB was not served: {}; {set}",
+            many.len(),
+            some_of(many)
+        ),
+    })
+}
+
+fn users_who(config: &Config, is_meant: impl Fn(&str) -> bool) -> Vec<&str> {
+    config.users.iter().map(|user| user.name.as_str()).filter(|name| is_meant(name)).collect()
+}
+
+fn shell_word(name: &str) -> String {
+    larder_base::shell::word(std::path::Path::new(name)).to_string()
+}
+
+/// The first few names, and how many more there are.
+fn some_of(names: &[&str]) -> String {
+    const NAMED_MAX: usize = 5;
+    let named = names.iter().take(NAMED_MAX).map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(NAMED_MAX) {
+        0 => named,
+        more => format!("{named} and {more} more"),
+    }
+}
+
+/// A share as `up` and `volume create` make it: NFS for this machine alone, root is the owner.
+pub fn default_share(name: &str, volume: Option<VolumeName>, config: &Config) -> ShareConfig {
+    let (uid, gid) = config.users.first().map_or_else(machine::owner, |u| (u.uid, u.gid));
+    ShareConfig {
+        rules: Share { anon_uid: uid, anon_gid: gid, ..Share::new(name) },
+        volume,
+        folder: String::new(),
+        recycle_days: None,
+        snapshots_shown: false,
+        normalize: true,
+        guard: GuardMode::Alert,
+        audit: FileActs::NONE,
+        time_machine: None,
+    }
+}
+
+/// An imported pool. One that the file knows keeps its shares; of another all volumes are shared whose names are free.
+pub fn take_in(editor: &mut Editor, config: &Config, pool: &PoolConfig, volumes: &[VolumeStatus]) {
+    if config.has_ground(&pool.name) {
+        editor.set_pool_disks(&pool.name, &pool.disks);
+        return;
+    }
+    editor.add_pool(pool);
+    // A replica only receives.
+    for volume in volumes.iter().filter(|volume| !volume.replica) {
+        let name = VolumeName { pool: pool.name.clone(), volume: volume.name.clone() };
+        if !config
+            .shares
+            .iter()
+            .any(|share| share.volume.as_ref() == Some(&name) || share.name.eq_ignore_ascii_case(&volume.name))
+        {
+            editor.add_share(&default_share(&volume.name, Some(name), config));
+        }
+    }
+}
+
+/// The parts that tests look at without servers.
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::NtHashes;
+    use super::*;
+
+    /// The servers' view of the share with `options`: its number of NFS networks, and each user's access over SMB.
+    fn told(options: &str) -> (Option<usize>, Vec<(String, bool)>, ShareStatus) {
+        let text = format!(
+            "[[pool]]\nname = \"t\"\ndisks = [\"a\"]\n[[user]]\nname = \"ann\"\nuid = 1\n[[user]]\nname = \"bob\"\nuid = 2\n\
+             [[share]]\nname = \"s\"\nvolume = \"t/v\"\n{options}\n"
+        );
+        let config = Config::parse(&text, std::path::Path::new("/larder.toml")).unwrap();
+        let share = &config.shares[0];
+        let user = |user: &UserConfig| Some((user.name.clone(), share.writes_by_lists(&config.person(user))?));
+        let users = config.users.iter().filter_map(user).collect();
+        (share.nfs_networks().map(|list| list.len()), users, status(share, &config))
+    }
+
+    #[test]
+    fn a_list_of_users_closes_both_doors_to_everybody_else() {
+        let (read, write) = (false, true);
+        let check = |options: &str, nfs: Option<usize>, smb: &[(&str, bool)], rules: (&str, &str)| {
+            let (networks, users, status) = told(options);
+            let users: Vec<_> = users.iter().map(|(name, access)| (name.as_str(), *access)).collect();
+            assert_eq!((networks, users.as_slice()), (nfs, smb), "{options}");
+            assert_eq!((status.nfs_rule.as_str(), status.smb_rule.as_str()), rules, "{options}");
+            assert_eq!(status.nfs.is_some(), nfs.is_some(), "{options}");
+        };
+        let here = Some(larder_people::LOOPBACK.len());
+        let certain = "no: it is for certain users";
+        let all = &[("ann", write), ("bob", write)];
+        check("", here, all, ("this machine", "all users"));
+        check("users = \"all\"", here, all, ("this machine", "all users"));
+        check("users = []", None, &[], (certain, "nobody"));
+        check("read_only_users = []", None, &[], (certain, "nobody"));
+        check("users = []\nread_only_users = []", None, &[], (certain, "nobody"));
+        check("users = [\"ann\"]", None, &[("ann", write)], (certain, "ann"));
+        check("users = [\"ann\"]\nnfs = true", None, &[("ann", write)], (certain, "ann"));
+        check("users = [\"ann\"]\nnetworks = [\"10.0.0.0/8\"]", Some(1), &[("ann", write)], ("10.0.0.0/8", "ann"));
+        check("read_only_users = [\"bob\"]", None, &[("bob", read)], (certain, "read-only: bob"));
+        let kids = "users = \"all\"\nread_only_users = [\"bob\"]";
+        check(kids, None, &[("ann", write), ("bob", read)], (certain, "all users, read-only: bob"));
+        check("nfs = false\nread_only = true", None, &[("ann", read), ("bob", read)], ("no", "all users, read-only"));
+        check("networks = []\nsmb = false", Some(0), all, ("nowhere", "no"));
+    }
+
+    #[test]
+    fn a_status_tells_readers_from_writers() {
+        let check = |options: &str, users: &[&str], readers: &[&str]| {
+            let (_, _, status) = told(options);
+            assert_eq!((status.users, status.read_only_users), (owned(users), owned(readers)), "{options}");
+        };
+        check("users = [\"ann\"]\nread_only_users = [\"bob\"]", &["ann", "bob"], &["bob"]);
+        check("users = \"all\"\nread_only_users = [\"bob\"]", &["bob"], &["bob"]);
+        check("users = [\"ann\"]\nread_only_users = [\"ann\"]", &["ann"], &[]);
+    }
+
+    #[test]
+    fn users_without_a_password_are_one_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut secrets = Secrets::open(folder.path()).unwrap();
+        let config = |count: usize| {
+            let text: String = (0..count).map(|n| format!("[[user]]\nname = \"u{n}\"\nuid = {}\n", 1000 + n)).collect();
+            Config::parse(&text, std::path::Path::new("/larder.toml")).unwrap()
+        };
+        let said = |count: usize, secrets: &Secrets| without_password(&config(count), secrets);
+        assert_eq!(said(0, &secrets), None);
+        assert!(said(1, &secrets).unwrap().starts_with("the user 'u0' has no password"));
+        assert!(
+            said(2, &secrets).unwrap().starts_with("2 users have no password and cannot log in with one: 'u0', 'u1'; ")
+        );
+        let many = said(500, &secrets).unwrap();
+        assert!(many.contains("500 users") && many.contains("'u4' and 495 more; ") && many.len() < 200, "{many}");
+        secrets.set("u0", "Pantry-Shelf-42", NtHashes::Kept).unwrap();
+        assert_eq!(said(1, &secrets), None);
+        assert!(said(3, &secrets).unwrap().contains("2 users") && !said(3, &secrets).unwrap().contains("u0"));
+    }
+
+    #[test]
+    fn passwords_that_do_not_open_smb_are_one_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut secrets = Secrets::open(folder.path()).unwrap();
+        let config = |head: &str| {
+            let text = format!("{head}[[user]]\nname = \"ann\"\nuid = 1\n[[user]]\nname = \"bob\"\nuid = 2\n");
+            Config::parse(&text, std::path::Path::new("/larder.toml")).unwrap()
+        };
+        let open = config("[listen]\nsmb = \":14445\"\n");
+        assert_eq!(without_nt_hash(&open, &secrets), None);
+        secrets.set("ann", "Pantry-Shelf-42", NtHashes::LeftOut).unwrap();
+        assert!(without_nt_hash(&open, &secrets).unwrap().starts_with("the password of 'ann' does not open SMB: "));
+        secrets.set("bob", "Pantry-Shelf-42", NtHashes::LeftOut).unwrap();
+        assert!(without_nt_hash(&open, &secrets).unwrap().contains(" 2 users do not open SMB: "));
+        assert_eq!(without_nt_hash(&config("[listen]\nsmb = \"off\"\n"), &secrets), None);
+    }
+
+    fn owned(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn fsids_are_stable_and_differ() {
+        assert_eq!(fsid(""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(fsid("a"), 0xaf63_dc4c_8601_ec8c);
+        assert_ne!(fsid("files"), fsid("Files"));
+    }
+}

@@ -1,0 +1,470 @@
+//! Making, changing and removing shares: with a daemon and without one alike.
+
+use larder_api::{ConfigRead, Failure, FailureKind, ShareAdd, ShareChange, ShareChanged, ShareStatus, ShareUsers};
+use larder_fs::{Attr, Cred, FileKind, FsError, Ino, NameMatch, SetAttr};
+use larder_volume::Volume;
+
+use super::known::{no_such_group, no_such_user};
+use super::translate::as_failure;
+use super::{Daemon, State, shares, translate};
+use larder_config::at_next_start::{as_it_runs, waiting};
+use larder_config::edit::Editor;
+use larder_config::group::GROUP_SIGN;
+use larder_config::share::{TimeMachine, check_time_machine, parse_audit, parse_guard};
+use larder_config::{
+    Config, ShareConfig, VolumeName, Writers, check_folder, check_host_folder, check_recycle_days, check_share_name,
+    parse_networks, parse_squash,
+};
+
+/// A folder made for a share that one person or the owner of a common share has to itself.
+const PRIVATE_MODE: u32 = 0o700;
+/// Everybody may look in; of a common share nobody else needs to write.
+const COMMON_MODE: u32 = 0o755;
+/// Like /tmp: everybody may make files, nobody may remove those of others.
+const SHARED_MODE: u32 = 0o1777;
+
+/// The share as the request has it.
+fn new_share(request: &ShareAdd, volume: Option<VolumeName>, config: &Config) -> Result<ShareConfig, Failure> {
+    let name = &request.name;
+    check_share_name(name).map_err(Failure::invalid)?;
+    if config.shares.iter().any(|share| share.name.to_lowercase() == name.to_lowercase()) {
+        return Err(Failure::new(FailureKind::Exists, format!("there is a share '{name}' already"))
+            .action(format!("change it with: larder share set {name}; or choose another name")));
+    }
+    let check = |folder: &str| match volume {
+        Some(_) => check_folder(folder),
+        None => check_host_folder(folder, config),
+    };
+    let folder = request.folder.as_deref().map(check).transpose().map_err(Failure::invalid)?;
+    let mut share = ShareConfig { folder: folder.unwrap_or_default(), ..shares::default_share(name, volume, config) };
+    change(&mut share, &request.change, config)?;
+    // Said as it is: nobody should have to know the rule to read the file.
+    share.nfs = share.nfs && (share.nfs_networks().is_some() || request.change.nfs.is_some());
+    Ok(share)
+}
+
+/// Carries out what the request names.
+fn change(share: &mut ShareConfig, change: &ShareChange, config: &Config) -> Result<(), Failure> {
+    let known = |names: &[String]| names.iter().try_for_each(|name| known_entry(config, name));
+    match &change.users {
+        Some(ShareUsers::All) => share.users = Writers::All,
+        Some(ShareUsers::Listed(names)) => {
+            known(names)?;
+            share.users = Writers::Listed(names.clone());
+        }
+        None => {}
+    }
+    known(&change.add_users)?;
+    match &mut share.users {
+        Writers::Listed(names) => {
+            names.extend(change.add_users.iter().filter(|name| !names.contains(name)).cloned().collect::<Vec<_>>());
+            names.retain(|name| !change.remove_users.contains(name));
+            share.read_only_users.retain(|name| !change.add_users.contains(name));
+        }
+        Writers::All if change.add_users.is_empty() && change.remove_users.is_empty() => {}
+        Writers::All => {
+            return Err(Failure::invalid(format!("the share '{}' is for all users", share.name))
+                .action("say for whom it is instead: --users ann,bob"));
+        }
+    }
+    share.read_only_users.retain(|name| !change.remove_users.contains(name));
+    if let Some(names) = &change.read_only_users {
+        known(names)?;
+        share.read_only_users = names.clone();
+    }
+    share.common = change.common.unwrap_or(share.common);
+    share.guest = change.guest.unwrap_or(share.guest);
+    share.read_only = change.read_only.unwrap_or(share.read_only);
+    share.nfs = change.nfs.unwrap_or(share.nfs);
+    share.smb = change.smb.unwrap_or(share.smb);
+    share.sftp = change.sftp.unwrap_or(share.sftp);
+    share.webdav = change.webdav.unwrap_or(share.webdav);
+    share.anon_uid = change.anon_uid.unwrap_or(share.anon_uid);
+    share.anon_gid = change.anon_gid.unwrap_or(share.anon_gid);
+    if let Some(volume) = &change.volume {
+        let volume = VolumeName::parse(volume).map_err(Failure::invalid)?;
+        let known = config.pool(&volume.pool).is_some();
+        known.then_some(()).ok_or_else(|| Failure::not_found(format!("there is no pool '{}'", volume.pool)))?;
+        if share.volume.replace(volume).is_none() {
+            share.folder = String::new();
+        }
+    }
+    if let Some(folder) = &change.folder {
+        share.folder = match &share.volume {
+            None => check_host_folder(folder, config).map_err(Failure::invalid)?,
+            Some(_) if folder.trim_matches('/').is_empty() => String::new(),
+            Some(_) => check_folder(folder).map_err(Failure::invalid)?,
+        };
+    }
+    if let Some(bound) = &change.only_from {
+        share.only_from =
+            Some(parse_networks(bound).map_err(Failure::invalid)?).filter(|networks| !networks.is_empty());
+    }
+    share.encrypt = change.encrypt.unwrap_or(share.encrypt);
+    share.secure = change.secure.unwrap_or(share.secure);
+    if change.usual_networks {
+        share.networks = None;
+    }
+    share.snapshots_shown = change.snapshots_shown.unwrap_or(share.snapshots_shown);
+    if share.snapshots_shown && share.volume.is_none() {
+        return Err(Failure::invalid("a folder of this machine has no snapshots").action("share a volume to have them"));
+    }
+    share.normalize = change.normalize.unwrap_or(share.normalize);
+    if let Some(word) = &change.guard {
+        share.guard = parse_guard(word).map_err(Failure::invalid)?;
+    }
+    if let Some(words) = &change.audit {
+        share.audit = parse_audit(words).map_err(Failure::invalid)?;
+    }
+    if let Some(word) = &change.time_machine {
+        share.time_machine = TimeMachine::parse(word).map_err(Failure::invalid)?;
+    }
+    share.recycle_days = match change.recycle_days {
+        None => share.recycle_days,
+        Some(0) => None,
+        Some(days) => Some(check_recycle_days(days).map_err(Failure::invalid)?),
+    };
+    if let Some(networks) = &change.networks {
+        share.networks = Some(parse_networks(networks).map_err(Failure::invalid)?);
+        share.nfs = change.nfs.unwrap_or(true);
+    }
+    if let Some(word) = &change.squash {
+        share.squash = parse_squash(word).map_err(Failure::invalid)?;
+    }
+    check_time_machine(share.time_machine, share.volume.as_ref(), &share.folder, share.smb)
+        .map_err(Failure::invalid)?;
+    no_contradiction(share, change)
+}
+
+/// Refuses wishes of one request that cannot hold together.
+fn no_contradiction(share: &ShareConfig, change: &ShareChange) -> Result<(), Failure> {
+    let name = &share.name;
+    let word = larder_base::shell::word(std::path::Path::new(name));
+    if change.nfs == Some(true) && share.nfs_networks().is_none() {
+        let message = format!(
+            "the share '{name}' is for certain users, and NFS cannot tell who asks: it is exported only to networks whose \
+             machines are trusted"
+        );
+        return Err(Failure::invalid(message)
+            .action(format!("name them, as in: larder share set {word} --network 192.168.1.7; or leave NFS out")));
+    }
+    let exports = change.nfs == Some(true) || change.networks.as_ref().is_some_and(|networks| !networks.is_empty());
+    if change.encrypt == Some(true) && exports && share.nfs {
+        let message = format!("the share '{name}' would refuse SMB that is not encrypted, and NFS never encrypts");
+        return Err(Failure::invalid(message).action("say --nfs=no, or leave --encrypt out"));
+    }
+    Ok(())
+}
+
+/// A user, or a group as `@family`.
+fn known_entry(config: &Config, entry: &str) -> Result<(), Failure> {
+    match entry.strip_prefix(GROUP_SIGN) {
+        Some(group) => no_such_group(config, group),
+        None => no_such_user(config, entry),
+    }
+}
+
+fn parts(folder: &str) -> Vec<String> {
+    folder.split('/').filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
+/// The directory that a share shows, if it is there.
+pub(super) async fn root_of(volume: &Volume, folder: &str) -> Result<Attr, FsError> {
+    let mut at = volume.getattr(Ino::ROOT).await?;
+    for name in parts(folder) {
+        at = volume.lookup(&Cred::root(), at.id.ino, name.as_bytes(), NameMatch::Exact).await?;
+        if at.kind != FileKind::Directory {
+            return Err(FsError::NotDirectory);
+        }
+    }
+    Ok(at)
+}
+
+/// Directories that were made: the one that each is in, and its name.
+type MadeFolders = Vec<(Ino, String)>;
+
+/// Makes the folder of a new share where it is missing; the last component gets an owner and a mode that fit.
+async fn make_folder(
+    volume: &Volume,
+    share: &ShareConfig,
+    config: &Config,
+    made: &mut MadeFolders,
+) -> Result<(), FsError> {
+    let only = match &share.users {
+        Writers::Listed(names) if share.read_only_users.is_empty() && !share.common => match names.as_slice() {
+            [only] => config.users.iter().find(|user| user.name == *only),
+            _ => None,
+        },
+        _ => None,
+    };
+    let (mode, uid, gid) = match only {
+        Some(user) => (PRIVATE_MODE, user.uid, user.gid),
+        None if share.common => (COMMON_MODE, share.anon_uid, share.anon_gid),
+        None => (SHARED_MODE, share.anon_uid, share.anon_gid),
+    };
+    let (mut at, parts) = (Ino::ROOT, parts(&share.folder));
+    for (n, name) in parts.iter().enumerate() {
+        let is_last = n + 1 == parts.len();
+        let (mode, uid, gid) = if is_last { (mode, uid, gid) } else { (SHARED_MODE, share.anon_uid, share.anon_gid) };
+        let set = SetAttr { mode: Some(mode), uid: Some(uid), gid: Some(gid), ..SetAttr::default() };
+        at = match volume.mkdir(&Cred::root(), at, name.as_bytes(), set).await {
+            Ok((new, _)) => {
+                made.push((at, name.clone()));
+                new.id.ino
+            }
+            Err(FsError::Exists) => {
+                let found = volume.lookup(&Cred::root(), at, name.as_bytes(), NameMatch::Exact).await?;
+                if found.kind != FileKind::Directory {
+                    return Err(FsError::NotDirectory);
+                }
+                found.id.ino
+            }
+            Err(error) => return Err(error),
+        };
+    }
+    Ok(())
+}
+
+/// Takes away what was made for a share that there is not after all. A folder that somebody uses by now stays.
+async fn remove_folders(volume: &Volume, made: MadeFolders) {
+    for (parent, name) in made.into_iter().rev() {
+        if let Err(error) = volume.rmdir(&Cred::root(), parent, name.as_bytes()).await {
+            return tracing::warn!("the folder '{name}', made for a share that was refused, stays: {error}");
+        }
+    }
+}
+
+/// NFS is answered to this machine unless a share says otherwise: whoever waits for another machine should know at once.
+pub(super) fn closed_to_others(config: &Config, listen: std::net::SocketAddr) -> Option<String> {
+    if listen.ip().is_loopback() {
+        return None;
+    }
+    let closed = config.shares.iter().filter(|share| share.networks.is_none() && share.nfs_networks().is_some());
+    let names: Vec<&str> = closed.map(|share| share.name.as_str()).collect();
+    let first = larder_base::shell::word(std::path::Path::new(names.first()?));
+    let names: Vec<String> = names.iter().map(|name| format!("'{name}'")).collect();
+    Some(format!(
+        "NFS is answered to this machine alone by {}, which name no networks: NFS believes every machine about its users; to \
+         open it to one machine or a network: larder share set {first} --network 192.168.1.7; to all private networks, as \
+         earlier builds did: --network private",
+        names.join(", ")
+    ))
+}
+
+/// Becoming common changes no file that is there.
+async fn left_to_others(volume: &Volume, name: &VolumeName, share: &ShareConfig) -> Option<String> {
+    let (uid, gid) = (share.anon_uid, share.anon_gid);
+    let root = root_of(volume, &share.folder).await.ok()?;
+    let entries = volume.readdir(&Cred::root(), root.id.ino, 0, 1, false).await.ok()?.entries;
+    if root.uid == uid && entries.is_empty() {
+        return None;
+    }
+    let below = if share.folder.is_empty() { String::new() } else { format!("/{}", share.folder) };
+    let below = larder_base::shell::word(std::path::Path::new(&format!("/mnt{below}")));
+    Some(format!(
+        "what others made in it before is still theirs: to hand it over, larder mount /mnt --volume {name}, then: sudo chown \
+         -R {uid}:{gid} {below}"
+    ))
+}
+
+fn no_such_share(name: &str) -> Failure {
+    Failure::not_found(format!("there is no share '{name}'")).action("see which there are with: larder share list")
+}
+
+/// Changes a share in the file alone, when no daemon runs.
+pub fn set_in_file(editor: &mut Editor, config: &Config, name: &str, what: &ShareChange) -> Result<(), Failure> {
+    let mut share = config.shares.iter().find(|s| s.name == name).cloned().ok_or_else(|| no_such_share(name))?;
+    change(&mut share, what, config)?;
+    match editor.set_share(&share) {
+        true => Ok(()),
+        false => Err(no_such_share(name)),
+    }
+}
+
+pub fn remove_in_file(editor: &mut Editor, name: &str) -> Result<(), Failure> {
+    match editor.remove_share(name) {
+        true => Ok(()),
+        false => Err(no_such_share(name)),
+    }
+}
+
+impl Daemon {
+    pub async fn shares(&self) -> Vec<ShareStatus> {
+        self.state.lock().await.shares.clone()
+    }
+
+    pub async fn share_add(&self, request: ShareAdd) -> Result<ShareChanged, Failure> {
+        let mut state = self.state.lock().await;
+        let on_host = request.volume.is_none() && request.folder.as_ref().is_some_and(|folder| folder.starts_with('/'));
+        if on_host {
+            let share = new_share(&request, None, &state.config)?;
+            // It must be there before clients are told of it.
+            shares::found(&share, &self.storage).await?;
+            return self.share_added(&mut state, share).await;
+        }
+        let (pool, volume) = match &request.volume {
+            Some(name) => self.storage.find(name).await.map_err(as_failure)?,
+            None => self.only_volume().await?,
+        };
+        let name = VolumeName { pool: pool.name.clone(), volume };
+        let volume = pool.volume(&name.volume).await.map_err(as_failure)?;
+        let share = new_share(&request, Some(name.clone()), &state.config)?;
+        let mut editor = Editor::open(&self.file)?;
+        editor.add_share(&share);
+        let staged = editor.stage()?;
+        let mut made = Vec::new();
+        let folder = make_folder(&volume, &share, &state.config, &mut made)
+            .await
+            .map_err(|e| translate::volume_failure(format_args!("the folder '{}' of {name}", share.folder), &e));
+        match folder.and_then(|()| staged.commit()) {
+            Ok(config) => self.take(&mut state, config).await,
+            Err(failure) => {
+                remove_folders(&volume, made).await;
+                return Err(failure);
+            }
+        }
+        self.changed(&state, &share.name).await
+    }
+
+    async fn share_added(&self, state: &mut State, share: ShareConfig) -> Result<ShareChanged, Failure> {
+        self.edit(state, |editor| {
+            editor.add_share(&share);
+            Ok(())
+        })
+        .await?;
+        self.changed(state, &share.name).await
+    }
+
+    pub async fn share_set(&self, name: &str, what: ShareChange) -> Result<ShareChanged, Failure> {
+        let mut state = self.state.lock().await;
+        // From the file: options of this run alone are not written there.
+        let set = |editor: &mut Editor| {
+            let config = editor.config()?;
+            set_in_file(editor, &config, name, &what)
+        };
+        self.edit(&mut state, set).await?;
+        self.changed(&state, name).await
+    }
+
+    pub async fn share_remove(&self, name: &str) -> Result<(), Failure> {
+        let mut state = self.state.lock().await;
+        self.edit(&mut state, |editor| remove_in_file(editor, name)).await
+    }
+
+    async fn changed(&self, state: &State, name: &str) -> Result<ShareChanged, Failure> {
+        let share = state.config.shares.iter().find(|share| share.name == name).ok_or_else(|| no_such_share(name))?;
+        let status = state.shares.iter().find(|status| status.name == name).cloned();
+        let mut notes = share.notes(&state.config);
+        if let (true, Some(name)) = (share.common, &share.volume)
+            && let Ok(volume) = self.storage.volume(name).await
+        {
+            notes.extend(left_to_others(&volume, name, share).await);
+        }
+        Ok(ShareChanged { share: status.ok_or_else(|| no_such_share(name))?, notes })
+    }
+
+    /// Reads the file again. An invalid file changes nothing.
+    pub async fn reload(&self) -> Result<ConfigRead, Failure> {
+        let mut config = Config::load(&self.file)?;
+        (self.overrides)(&mut config);
+        let mut state = self.state.lock().await;
+        let at_next_start = waiting(&self.started_with, &state.config, &config);
+        if !at_next_start.is_empty() {
+            tracing::warn!("{} of the file take effect at the next start", at_next_start.join(", "));
+        }
+        let config = as_it_runs(&state.config, config);
+        let before = std::mem::replace(&mut state.config, config).mounts;
+        self.apply(&mut state).await;
+        let mut notes = state.config.notes();
+        notes.extend(shares::without_nt_hash(&state.config, &state.secrets));
+        notes.extend(self.mount_those_of_file(&before, &state.config.mounts).await);
+        notes.extend(state.shares.iter().filter_map(|share| {
+            share.fault.as_ref().map(|fault| format!("share '{}' is not served: {fault}", share.name))
+        }));
+        Ok(ConfigRead { file: self.file.clone(), notes, at_next_start })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn config(options: &str) -> Config {
+        let text = format!(
+            "[[pool]]\nname = \"t\"\ndisks = [\"a\"]\n[[user]]\nname = \"ann\"\nuid = 1\n[[user]]\nname = \"bob\"\nuid = 2\n\
+             [[share]]\nname = \"s\"\nvolume = \"t/v\"\n{options}\n"
+        );
+        Config::parse(&text, std::path::Path::new("/larder.toml")).unwrap()
+    }
+
+    #[test]
+    fn shares_that_are_closed_to_other_machines_are_noted() {
+        let check = |options: &str, listen: &str, noted: bool| {
+            let note = closed_to_others(&config(options), listen.parse().unwrap());
+            assert_eq!(note.is_some(), noted, "{options} {listen}: {note:?}");
+        };
+        check("", "0.0.0.0:12049", true);
+        check("", "192.168.1.5:12049", true);
+        check("", "[::]:12049", true);
+        check("", "127.0.0.1:12049", false);
+        check("", "[::1]:12049", false);
+        check("networks = [\"203.0.113.0/24\"]", "0.0.0.0:12049", false);
+        check("nfs = false", "0.0.0.0:12049", false);
+        check("users = [\"ann\"]", "0.0.0.0:12049", false);
+    }
+
+    #[test]
+    fn wishes_that_contradict_each_other_are_refused() {
+        let check = |options: &str, what: ShareChange, allowed: bool| {
+            let config = config(options);
+            let mut share = config.shares[0].clone();
+            assert_eq!(change(&mut share, &what, &config).is_ok(), allowed, "{options} {what:?}");
+        };
+        let nfs = || ShareChange { nfs: Some(true), ..ShareChange::default() };
+        let network = || Some(vec!["10.0.0.1".to_owned()]);
+        check("", nfs(), true);
+        check("users = [\"ann\"]", nfs(), false);
+        check("users = [\"ann\"]", ShareChange { networks: network(), ..nfs() }, true);
+        check("", ShareChange { encrypt: Some(true), ..nfs() }, false);
+        check("", ShareChange { encrypt: Some(true), networks: network(), ..ShareChange::default() }, false);
+        check("", ShareChange { encrypt: Some(true), ..ShareChange::default() }, true);
+        check("", ShareChange { encrypt: Some(true), nfs: Some(false), ..ShareChange::default() }, true);
+    }
+
+    #[test]
+    fn a_change_of_a_share_is_written_and_the_rest_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("larder.toml");
+        let text = "# mine\n[[pool]]\nname = \"t\"\ndisks = [\"a\"]\n\n[[user]]\nname = \"ann\"\nuid = 1\n\n# the share\n\
+                    [[share]]\nname = \"s\"\nvolume = \"t/v\"   # all of it\nread_only = true\n";
+        std::fs::write(&file, text).unwrap();
+        let set = |what: &ShareChange| -> Result<Config, Failure> {
+            let mut editor = Editor::open(&file)?;
+            set_in_file(&mut editor, &Config::load(&file)?, "s", what)?;
+            editor.save()
+        };
+        let users = Some(ShareUsers::Listed(vec!["ann".into()]));
+        let share = |config: Config| config.shares.into_iter().next().unwrap();
+        let change = ShareChange { users, read_only: Some(false), ..ShareChange::default() };
+        let after = share(set(&change).unwrap());
+        assert_eq!((after.users.clone(), after.read_only), (Writers::Listed(vec!["ann".into()]), false));
+        let networks = Some(vec!["10.0.0.0/8".to_owned(), "private".to_owned()]);
+        let change =
+            ShareChange { networks, remove_users: vec!["ann".into()], common: Some(true), ..ShareChange::default() };
+        let after = share(set(&change).unwrap());
+        assert_eq!((after.networks.as_ref().unwrap().len(), after.common), (7, true));
+        assert_eq!(after.users, Writers::Listed(Vec::new()));
+        let text = std::fs::read_to_string(&file).unwrap();
+        for kept in ["# mine", "# the share", "# all of it"] {
+            assert!(text.contains(kept), "{text}");
+        }
+        assert!(!text.contains("read_only"), "{text}");
+
+        let unknown = ShareChange { users: Some(ShareUsers::Listed(vec!["eve".into()])), ..ShareChange::default() };
+        assert!(set(&unknown).unwrap_err().message.contains("no user 'eve'"));
+        set(&ShareChange { users: Some(ShareUsers::All), ..ShareChange::default() }).unwrap();
+        let one_more = ShareChange { add_users: vec!["ann".into()], ..ShareChange::default() };
+        assert!(set(&one_more).unwrap_err().message.contains("for all users"));
+    }
+}

@@ -1,0 +1,1 @@
+//! Nothing: slatedb's feature `foyer`, which would count processors with this crate, is off in larder.
