@@ -18,7 +18,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use larder_base::checksum::checksum;
+use crate::checksum::checksum;
 
 /// Filters of one directory: five and a half million names.
 const DIRECTORY_BYTES_MAX: usize = 12 << 20;
