@@ -1,12 +1,12 @@
 //! Browsers at the shares: pages of folders and files, which another crate makes.
 //!
-//! WebDAV answers its own methods and asks a [`Browsers`] for the rest: public paths, sessions, and what GET and POST of
-//! a folder or file show to a person. Here is also all of this door that such pages are made of: a request
-//! ([`Context`]), a file's answer ([`file`]), a file on its way to a name ([`Arriving`]), a password at the price of a
-//! guess ([`Stranger::verify`]).
+//! WebDAV answers its own methods and asks a [`Browsers`] for the rest: public paths, sessions, and
+//! what GET and POST of a folder or file show to a person. Here is also all of this door that such
+//! pages are made of: a request ([`Context`]), a file's answer ([`file`]), a file on its way to a
+//! name ([`Arriving`]), a password at the price of a guess ([`Stranger::verify`]).
 //!
-//! - `pages.same_walls`: pages are answered within the limits of this door, after the check of who asks. A change by a
-//!   session reaches no method before [`Browsers::check_change`].
+//! - `pages.same_walls`: pages are answered within the limits of this door, after the check of who
+//!   asks. A change by a session reaches no method before [`Browsers::check_change`].
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -117,7 +117,8 @@ pub trait Browsers: Send + Sync + 'static {
     /// Whether a path is for everybody to ask for.
     fn is_public(&self, path: &str) -> bool;
 
-    /// Answers for such a path, and names the link by which the client has shown that it may be here.
+    /// Answers for such a path, and names the link by which the client has shown that it may be
+    /// here.
     fn public(&self, stranger: Stranger, head: Parts) -> BoxFuture<'_, (Answer, Option<Arc<str>>)>;
 
     /// The user whose session the client shows. `find`: users by name.

@@ -10,7 +10,8 @@ use larder_doors::strangers::Budget;
 /// The settings of a server.
 #[derive(Clone, Debug)]
 pub struct WebConfig {
-    /// Connections at a time; a further one takes the place of the oldest that has not logged in, or is closed at once.
+    /// Connections at a time; a further one takes the place of the oldest that has not logged in,
+    /// or is closed at once.
     pub connections_max: usize,
     /// How long connections may take to end at shutdown.
     pub drain_secs: u64,

@@ -197,7 +197,8 @@ impl Context {
         self.shared.locks.check(path, file, &self.user.name, tokens)
     }
 
-    /// The share as it is for the user at this moment: rights may have been taken since the request began.
+    /// The share as it is for the user at this moment: rights may have been taken since the request
+    /// began.
     pub fn room_now(&self, room: &Room) -> Result<Room, Fail> {
         const TAKEN: Fail = Fail::forbidden("the share was taken from you, or changed, while this was under way");
         let mut user = self.shared.user(&self.user.name).ok_or(TAKEN)?;

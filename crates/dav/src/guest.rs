@@ -1,7 +1,7 @@
 //! A guest: pages and an API that are not of this crate, on this server's connections.
 //!
-//! - `guest.same_walls`: a guest's requests come through the limits of this door: strangers, handshakes, heads, bodies,
-//!   silence. Without a right a client sends at most a log-in form.
+//! - `guest.same_walls`: a guest's requests come through the limits of this door: strangers,
+//!   handshakes, heads, bodies, silence. Without a right a client sends at most a log-in form.
 //! - `guest.own_paths`: paths of the guest are no paths of shares, so neither hides the other.
 
 use std::io;
@@ -33,7 +33,8 @@ pub trait Guest: Send + Sync + 'static {
     /// Whether it answers for a path. `has_share`: whether a share has a name.
     fn has(&self, path: &str, has_share: &dyn Fn(&str) -> bool) -> bool;
 
-    /// The user whose right the client shows, so that it is no stranger any more and may send a longer body.
+    /// The user whose right the client shows, so that it is no stranger any more and may send a
+    /// longer body.
     fn knows(&self, head: &Parts) -> Option<String>;
 
     /// Answers a request.

@@ -1,17 +1,18 @@
 //! The WebDAV server: HTTP/1.1 (by `hyper`), RFC 4918 of classes 1, 2 and 3.
 //!
-//! Layers, each a file: `wire` is the byte stream, `service` takes a request apart, `auth` finds its user, `context`
-//! is one request and its conditions (`conditions`); methods are in `get`, `put`, `props`, `moves` and `lock_ops`.
-//! `upload` makes files that become visible at their end, `locks` keeps what clients have locked, `dead` the properties
-//! that clients make up, `path` and `xml` are the codecs. Two parts of other crates answer on the same connections:
-//! `guest` a page and an API with paths of their own, `browsers` pages of the shares.
+//! Layers, each a file: `wire` is the byte stream, `service` takes a request apart, `auth` finds
+//! its user, `context` is one request and its conditions (`conditions`); methods are in `get`,
+//! `put`, `props`, `moves` and `lock_ops`. `upload` makes files that become visible at their end,
+//! `locks` keeps what clients have locked, `dead` the properties that clients make up, `path` and
+//! `xml` are the codecs. Two parts of other crates answer on the same connections: `guest` a page
+//! and an API with paths of their own, `browsers` pages of the shares.
 //!
-//! - `web.no_own_rules`: opens and permissions are those of the volume and its file service. Locks of
-//!   files are in the table of all doors.
+//! - `web.no_own_rules`: opens and permissions are those of the volume and its file service. Locks
+//!   of files are in the table of all doors.
 //! - `web.untrusted_input`: everything from the network is untrusted: nothing panics, no length is
 //!   believed, all memory is bounded.
-//! - `web.slow_clients_end`: a client has [`HEAD_TIME`] for the head of a request, and each body and
-//!   answer has to move on within a minute.
+//! - `web.slow_clients_end`: a client has [`HEAD_TIME`] for the head of a request, and each body
+//!   and answer has to move on within a minute.
 
 mod auth;
 pub mod browsers;
@@ -79,7 +80,8 @@ use wire::{Arrivals, IDLE_TLS_BYTES, Timed, Watched};
 const HEAD_TIME: Duration = Duration::from_secs(60);
 const HEADERS_MAX: usize = 100;
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
-/// What is read ahead of a connection. It stays with a connection that says nothing, so it counts against no budget.
+/// What is read ahead of a connection. It stays with a connection that says nothing, so it counts
+/// against no budget.
 const READ_BYTES_MAX: usize = 64 << 10;
 
 /// A server that is not yet serving.
@@ -131,7 +133,8 @@ impl WebHandle {
         auth::check_for_guest(&self.shared, from, name, given).await
     }
 
-    /// A user came in at the guest's without a password; `by` is a word of the guest's, such as `passkey`.
+    /// A user came in at the guest's without a password; `by` is a word of the guest's, such as
+    /// `passkey`.
     pub fn came_in(&self, name: &str, from: IpAddr, by: &str) {
         self.shared.stats.logins.add(1);
         self.shared.door.came_in(from, Some(name), || format!("page: '{name}' from {from} logged in by {by}"));
@@ -159,8 +162,8 @@ impl WebServer {
         Self { listeners: Vec::new(), shared: Arc::new(Shared::new(config)), browsers }
     }
 
-    /// Binds `addr` (port 0 takes a free one), so that a port in use is reported here. Nothing is answered before
-    /// [`WebServer::serve`]. Returns the address that is bound.
+    /// Binds `addr` (port 0 takes a free one), so that a port in use is reported here. Nothing is
+    /// answered before [`WebServer::serve`]. Returns the address that is bound.
     pub async fn listen(&mut self, addr: SocketAddr, tls: Option<Arc<Tls>>, serves: Serves) -> io::Result<SocketAddr> {
         let socket = door::listen(addr)?;
         let bound = socket.local_addr()?;
@@ -184,7 +187,8 @@ impl WebServer {
                         match listener.socket.accept().await {
                             Ok((socket, peer)) => admit(socket, peer, listener, server, tracker, shutdown),
                             Err(error) => {
-                                // Out of file descriptors, or a client that was gone already: haste helps neither.
+                                // Out of file descriptors, or a client that was gone already: haste
+                                // helps neither.
                                 tracing::warn!(%error, "a connection could not be accepted");
                                 tokio::time::sleep(Duration::from_millis(100)).await;
                             }
@@ -308,8 +312,9 @@ async fn serve_one<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         .max_buf_size(READ_BYTES_MAX);
     let service = service_fn(move |request| service::answer(client.clone(), request));
     let mut connection = pin!(builder.serve_connection(TokioIo::new(Timed::new(stream, arrivals)), service));
-    // A connection that nobody has logged in to ends in time (`strangers.timed`). Any ends earlier if a newcomer needs
-    // its place (`strangers.make_room`, `parties.most_makes_room`) or others its memory (`strangers.one_budget`).
+    // A connection that nobody has logged in to ends in time (`strangers.timed`). Any ends earlier
+    // if a newcomer needs its place (`strangers.make_room`, `parties.most_makes_room`) or others
+    // its memory (`strangers.one_budget`).
     let mut late = pin!(tokio::time::sleep(STRANGER_TIME));
     let mut evicted = pin!(evicted.cancelled());
     let (mut is_stranger, mut is_stopping) = (true, false);

@@ -1,8 +1,9 @@
 //! Places for work that takes long, so that one client does not take them all.
 //!
-//! - `places.several_bounds`: a place is one within each of its bounds: of everybody, of a user or a link, of an address.
-//! - `places.walks_of_a_user`: a user's walks through trees (copies, moves, removals) run [`WALKS_OF_USER_MAX`] at a time. Others
-//!   of that user wait.
+//! - `places.several_bounds`: a place is one within each of its bounds: of everybody, of a user or
+//!   a link, of an address.
+//! - `places.walks_of_a_user`: a user's walks through trees (copies, moves, removals) run
+//!   [`WALKS_OF_USER_MAX`] at a time. Others of that user wait.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -32,7 +33,8 @@ pub struct Place<K: Hash + Eq> {
 }
 
 impl<K: Hash + Eq + Clone> Places<K> {
-    /// A place within all of `bounds`: each a key and the most that it may have. `None` if one is reached.
+    /// A place within all of `bounds`: each a key and the most that it may have. `None` if one is
+    /// reached.
     pub fn take(&self, bounds: &[(K, usize)]) -> Option<Place<K>> {
         let mut taken = self.0.lock();
         if bounds.iter().any(|(key, max)| taken.get(key).is_some_and(|count| count >= max)) {

@@ -29,7 +29,8 @@ use larder_doors::door::shown;
 use larder_doors::parties::Party;
 use larder_doors::tree::LOOKS_MAX;
 
-/// Bodies of XML, and forms of somebody who has logged in: a list of names to be packed is the longest.
+/// Bodies of XML, and forms of somebody who has logged in: a list of names to be packed is the
+/// longest.
 const BODY_BYTES_MAX: usize = 64 << 10;
 const FORM_BYTES_MAX: usize = 1 << 20;
 /// Forms of somebody who has not: a name and a password, or a link's password.
@@ -123,7 +124,8 @@ pub async fn answer(mut peer: Peer, request: Request<Incoming>) -> Result<Respon
     Ok(response)
 }
 
-/// An answer that comes before all of the body is lost to clients that still send, unless they are heard out.
+/// An answer that comes before all of the body is lost to clients that still send, unless they are
+/// heard out.
 async fn drain(body: &mut Incoming, response: &mut Response<Body>, arrivals: &Arrivals) {
     let reading = async {
         let mut bytes = 0;
@@ -266,7 +268,8 @@ async fn respond(peer: Peer, parts: hyper::http::request::Parts, body: &mut Inco
     }
 }
 
-/// Whether the guest answers: its own paths, and a browser that names none. `/?shares` is the file view's.
+/// Whether the guest answers: its own paths, and a browser that names none. `/?shares` is the file
+/// view's.
 fn is_for(guest: &dyn Guest, peer: &Peer, parts: &hyper::http::request::Parts) -> bool {
     let is_top = parts.uri.path() == "/" && parts.uri.query().is_none();
     let has_shares = peer.way.serves.shares;
@@ -295,8 +298,8 @@ async fn by_guest(guest: &dyn Guest, peer: &Peer, parts: hyper::http::request::P
     Ok(guest.answer(parts, Bytes::from(bytes), peer.address).await)
 }
 
-/// Who asks: by credentials in the request, or by a session. A browser with neither is sent to the page where people log
-/// in; other clients are asked for credentials.
+/// Who asks: by credentials in the request, or by a session. A browser with neither is sent to the
+/// page where people log in; other clients are asked for credentials.
 async fn who(
     peer: &Peer,
     parts: &hyper::http::request::Parts,
@@ -329,7 +332,8 @@ async fn who(
     }
 }
 
-/// The file was replaced on the way: the request is carried out again (`tree.names_are_always_there`).
+/// The file was replaced on the way: the request is carried out again
+/// (`tree.names_are_always_there`).
 fn is_stale(answer: &Answer) -> bool {
     matches!(answer, Err(fail) if fail.is_stale)
 }

@@ -111,7 +111,8 @@ impl Shared {
         self.users.read().get(name).cloned()
     }
 
-    /// Each request looks its user up: a user who is gone or changed is refused from the next one on.
+    /// Each request looks its user up: a user who is gone or changed is refused from the next one
+    /// on.
     pub fn set_users(&self, users: Vec<User>) {
         *self.users.write() = Arc::new(users.into_iter().map(|user| (user.name.clone(), Arc::new(user))).collect());
     }

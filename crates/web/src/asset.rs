@@ -1,5 +1,5 @@
-//! Style, scripts and icon, in the program. A name holds the hash of its bytes, so a browser keeps an asset for good
-//! and an update is seen at once.
+//! Style, scripts and icon, in the program. A name holds the hash of its bytes, so a browser keeps
+//! an asset for good and an update is seen at once.
 
 use std::sync::LazyLock;
 

@@ -1,14 +1,15 @@
-//! Forms as browsers send them (`application/x-www-form-urlencoded`, WHATWG URL 5.1), in bodies and in queries, and
-//! cookies (RFC 6265 5.4).
+//! Forms as browsers send them (`application/x-www-form-urlencoded`, WHATWG URL 5.1), in bodies and
+//! in queries, and cookies (RFC 6265 5.4).
 //!
-//! - `form.bounded`: a form has at most [`FIELDS_MAX`] fields, one of the file view [`NAMES_MAX`], and of a request at most
-//!   [`COOKIES_MAX`] cookies are looked at.
+//! - `form.bounded`: a form has at most [`FIELDS_MAX`] fields, one of the file view [`NAMES_MAX`],
+//!   and of a request at most [`COOKIES_MAX`] cookies are looked at.
 
 use hyper::header::{self, HeaderMap};
 
 /// More fields than any form of the page has. A form with more is none.
 const FIELDS_MAX: usize = 256;
-/// Names of files that are selected in the file view, and what comes with them. Further ones are ignored.
+/// Names of files that are selected in the file view, and what comes with them. Further ones are
+/// ignored.
 const NAMES_MAX: usize = 20_000;
 const COOKIES_MAX: usize = 64;
 
@@ -31,8 +32,8 @@ impl Form {
         Some(Self(fields))
     }
 
-    /// Addresses and forms of the file view, which people type and programs make, too: a percent sign that no two digits
-    /// follow stands for itself, and a field that is no text is absent.
+    /// Addresses and forms of the file view, which people type and programs make, too: a percent
+    /// sign that no two digits follow stands for itself, and a field that is no text is absent.
     pub fn read_leniently(text: &[u8]) -> Self {
         let fields = text.split(|byte| *byte == b'&').filter(|field| !field.is_empty()).take(NAMES_MAX);
         let pair = |field: &[u8]| {

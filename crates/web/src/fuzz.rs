@@ -1,4 +1,5 @@
-//! What browsers send to the file view, and what is kept for them: forms, cookies, headers of uploads, links, names of archives.
+//! What browsers send to the file view, and what is kept for them: forms, cookies, headers of
+//! uploads, links, names of archives.
 
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 

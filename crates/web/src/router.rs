@@ -1,5 +1,5 @@
-//! All routes, and the way of a request: who asks, whether that person may, whether the request was meant, and the
-//! answer's headers.
+//! All routes, and the way of a request: who asks, whether that person may, whether the request was
+//! meant, and the answer's headers.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -266,8 +266,8 @@ impl Web {
         Self(Arc::new(server))
     }
 
-    /// The person behind the session of a request. Other parts of the server take the page's log-in by it.
-    /// A `request` keeps it alive.
+    /// The person behind the session of a request. Other parts of the server take the page's log-in
+    /// by it. A `request` keeps it alive.
     pub fn known(&self, headers: &HeaderMap, request: bool) -> Option<Known> {
         let token = cookie(headers, self.cookie_name())?;
         let (session, standing) = self.0.find(&token, request)?;
@@ -300,7 +300,8 @@ impl Web {
         self.0.sessions.changed.notified().await;
     }
 
-    /// Takes in the second factors of an earlier run; `None` where no file is. Damage lets nobody in.
+    /// Takes in the second factors of an earlier run; `None` where no file is. Damage lets nobody
+    /// in.
     pub fn take_factors(&self, bytes: Option<&[u8]>) {
         self.0.factors.read(bytes);
     }
@@ -435,7 +436,8 @@ impl Web {
         answer.unwrap_or_else(|failure| visit.failure(status_of(failure.kind), title_of(failure.kind), failure))
     }
 
-    /// The prefix has browsers refuse the cookie from other hosts and from plain HTTP (RFC 6265bis 4.1.3.2).
+    /// The prefix has browsers refuse the cookie from other hosts and from plain HTTP (RFC 6265bis
+    /// 4.1.3.2).
     fn cookie_name(&self) -> &'static str {
         if self.0.options.is_secure { "__Host-larder-page" } else { "larder-page" }
     }
@@ -552,7 +554,8 @@ fn page_of(route: &Route) -> &'static str {
     }
 }
 
-/// Somebody may not do that: a stranger goes to the log-in and comes back, a user without sight of the box goes to the own page.
+/// Somebody may not do that: a stranger goes to the log-in and comes back, a user without sight of
+/// the box goes to the own page.
 fn refused(visit: &Visit<'_>, route: &Route) -> Outcome {
     let is_page = route.method == Method::GET && !route.path.ends_with("/live");
     match visit.role {

@@ -1,23 +1,28 @@
 //! Sessions of browsers, in memory.
 //!
-//! - `browsers.hashed`: the table has a hash of each token, never the token, so no look-up tells by its time how much
-//!   of a guess was right.
-//! - `browsers.bounded`: a session ends some time ([`Bounds`]) after its last request and [`AGE_MAX`] after its first, with
-//!   its user, and with its user's password. A user has so many, and there are so many in all; the longest idle goes first.
-//! - `browsers.three_tables`: sessions of the page, those of the file view's own log-in, and those of visitors by a link with a
-//!   password are apart. So what was sent in clear, or opens one link, never opens the page.
-//! - `browsers.survive_a_restart`: whoever serves the page keeps [`Sessions::written`] in a file and gives it back at
-//!   the next start, so a page that is open goes on. The file has no token and opens nothing; a user who is gone or has
-//!   another password by then has no session.
-//! - `browsers.end_before_the_answer`: a session that a request ended is out of that file, durably, before the answer: no restart
-//!   opens it again. A session that began costs a log-in at worst.
-//! - `browsers.renewed_at_log_in`: a log-in draws a new token, and ends the session that the browser had.
-//! - `browsers.password_again`: each request that makes or ends a way in, of whomever, needs the password of the person before
-//!   the browser, and a code where that person has codes, given within [`PROVED_FOR`]: so a browser left open gives nobody a
-//!   lasting way in. Wrong ones count as guesses. A log-in counts as given; for somebody without a password it is what counts.
-//! - `browsers.token_on_each_change`: a change needs a second token, which is in the page and not in the cookie. A
-//!   page of another site can make a browser send the cookie, and cannot read the page. Before the log-in the second
-//!   token is a MAC of the first, so that nobody fills a table by asking for the form.
+//! - `browsers.hashed`: the table has a hash of each token, never the token, so no look-up tells by
+//!   its time how much of a guess was right.
+//! - `browsers.bounded`: a session ends some time ([`Bounds`]) after its last request and
+//!   [`AGE_MAX`] after its first, with its user, and with its user's password. A user has so many,
+//!   and there are so many in all; the longest idle goes first.
+//! - `browsers.three_tables`: sessions of the page, those of the file view's own log-in, and those
+//!   of visitors by a link with a password are apart. So what was sent in clear, or opens one link,
+//!   never opens the page.
+//! - `browsers.survive_a_restart`: whoever serves the page keeps [`Sessions::written`] in a file
+//!   and gives it back at the next start, so a page that is open goes on. The file has no token and
+//!   opens nothing; a user who is gone or has another password by then has no session.
+//! - `browsers.end_before_the_answer`: a session that a request ended is out of that file, durably,
+//!   before the answer: no restart opens it again. A session that began costs a log-in at worst.
+//! - `browsers.renewed_at_log_in`: a log-in draws a new token, and ends the session that the
+//!   browser had.
+//! - `browsers.password_again`: each request that makes or ends a way in, of whomever, needs the
+//!   password of the person before the browser, and a code where that person has codes, given
+//!   within [`PROVED_FOR`]: so a browser left open gives nobody a lasting way in. Wrong ones count
+//!   as guesses. A log-in counts as given; for somebody without a password it is what counts.
+//! - `browsers.token_on_each_change`: a change needs a second token, which is in the page and not
+//!   in the cookie. A page of another site can make a browser send the cookie, and cannot read the
+//!   page. Before the log-in the second token is a MAC of the first, so that nobody fills a table
+//!   by asking for the form.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -99,7 +104,8 @@ struct Entry {
     from: Option<IpAddr>,
     began: Duration,
     seen: Duration,
-    /// When its user last showed who that is (`browsers.password_again`). A restart remembers the log-in alone.
+    /// When its user last showed who that is (`browsers.password_again`). A restart remembers the
+    /// log-in alone.
     proved: Option<Duration>,
     note: Option<Note>,
 }
@@ -160,7 +166,8 @@ pub fn is_same(given: &str, right: &str) -> bool {
     verify_slices_are_equal(given.as_bytes(), right.as_bytes()).is_ok()
 }
 
-/// Changes with each password that is set, since each hash has a salt of its own, and is the same after a restart.
+/// Changes with each password that is set, since each hash has a salt of its own, and is the same
+/// after a restart.
 pub fn generation(password: Option<&PasswordHash>) -> u64 {
     let hash = hash(&password.map(PasswordHash::to_text).unwrap_or_default());
     u64::from_le_bytes(hash.first_chunk().copied().unwrap_or_default())

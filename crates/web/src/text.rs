@@ -80,7 +80,8 @@ pub fn weekday(ms: u64) -> String {
     at.map(|at| at.format("%A").to_string()).unwrap_or_default()
 }
 
-/// A moment: for the machine, and in UTC for people. The script of the page shows it in the browser's zone.
+/// A moment: for the machine, and in UTC for people. The script of the page shows it in the
+/// browser's zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Moment {
     pub machine: String,
@@ -127,8 +128,8 @@ mod tests {
         assert!(out.contains("\\u{202e}gpj\\n"));
     }
 
-    /// `html.all_escaped`: values that skip the escaper are templates, or go into a field that a form sends back, a name by which
-    /// the script asks, or a file's own text.
+    /// `html.all_escaped`: values that skip the escaper are templates, or go into a field that a
+    /// form sends back, a name by which the script asks, or a file's own text.
     #[test]
     fn templates_leave_nothing_raw() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/templates");

@@ -81,7 +81,8 @@ impl Server {
         Party::of(host, self.options.is_secure)
     }
 
-    /// The session of a token and what its user is now. A session of a user who is gone, or of an older password, ends here.
+    /// The session of a token and what its user is now. A session of a user who is gone, or of an
+    /// older password, ends here.
     pub fn find(&self, token: &str, request: bool) -> Option<(Session, Standing)> {
         let session = self.sessions.find(token, self.now(), request)?;
         let standing = self.log_in.standing(&session.user);
@@ -128,7 +129,8 @@ pub struct Local(String);
 impl Local {
     const BYTES_MAX: usize = 2048;
 
-    /// A path that came from outside. Browsers read `//x`, `/\x` and a tab before it as another host (WHATWG URL 4.4).
+    /// A path that came from outside. Browsers read `//x`, `/\x` and a tab before it as another
+    /// host (WHATWG URL 4.4).
     pub fn read(text: &str) -> Option<Self> {
         let is_fine = text.len() <= Self::BYTES_MAX
             && text.starts_with('/')

@@ -35,7 +35,8 @@ use crate::router::Web;
 pub struct FileView(Arc<Files>);
 
 impl FileView {
-    /// `links`: the file that keeps links to files (mode 0600); without one they end with the server.
+    /// `links`: the file that keeps links to files (mode 0600); without one they end with the
+    /// server.
     pub fn new(links: Option<PathBuf>, clock: Arc<dyn Clock>) -> Self {
         Self(Arc::new(Files::new(links, clock)))
     }
@@ -45,7 +46,8 @@ impl FileView {
         &self.0.links
     }
 
-    /// Takes the log-in of the page at the same address, for requests of which `is_asked_for` says that they mean this machine.
+    /// Takes the log-in of the page at the same address, for requests of which `is_asked_for` says
+    /// that they mean this machine.
     pub fn set_page(&self, web: Web, is_asked_for: impl Fn(&HeaderMap) -> bool + Send + Sync + 'static) {
         self.0.set_page(Some(PageBeside { web, is_asked_for: Box::new(is_asked_for) }));
     }

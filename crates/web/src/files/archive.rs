@@ -1,16 +1,18 @@
 //! A folder or a selection as an archive, written while the client takes it.
 //!
-//! - `archive.whole_or_broken`: the answer has no length and ends in its own way (RFC 9112 7.1). If a
-//!   file cannot be read, or is shorter than it was, the connection is closed before that end: the
-//!   client sees a download that failed, never an archive in which something is missing.
-//! - `archive.bounded`: nothing is written to disk. In memory are [`PIECES_MAX`] pieces, a place in each
-//!   folder on the way down, one path, and the directory of the archive.
-//! - `archive.in_turn`: [`OF_USERS_MAX`] are made at a time for users and [`OF_LINKS_MAX`] by links, of which a user, a link and
-//!   an address have a few. Nobody with a link takes a user's place.
-//! - `archive.slow_readers_end`: a client that takes longer than [`WINDOW_TIME`] for [`WINDOW_BYTES`] loses its place.
+//! - `archive.whole_or_broken`: the answer has no length and ends in its own way (RFC 9112 7.1). If
+//!   a file cannot be read, or is shorter than it was, the connection is closed before that end:
+//!   the client sees a download that failed, never an archive in which something is missing.
+//! - `archive.bounded`: nothing is written to disk. In memory are [`PIECES_MAX`] pieces, a place in
+//!   each folder on the way down, one path, and the directory of the archive.
+//! - `archive.in_turn`: [`OF_USERS_MAX`] are made at a time for users and [`OF_LINKS_MAX`] by
+//!   links, of which a user, a link and an address have a few. Nobody with a link takes a user's
+//!   place.
+//! - `archive.slow_readers_end`: a client that takes longer than [`WINDOW_TIME`] for
+//!   [`WINDOW_BYTES`] loses its place.
 //!
-//! A symbolic link to a file is the file; one to a folder is left out, since it could lead round in a
-//! circle. By a link of the server all symbolic links are left out (`visit.links_stay_below`).
+//! A symbolic link to a file is the file; one to a folder is left out, since it could lead round in
+//! a circle. By a link of the server all symbolic links are left out (`visit.links_stay_below`).
 
 use std::io;
 use std::sync::Arc;
@@ -93,7 +95,8 @@ struct Level {
 /// The way to the client.
 struct Pieces {
     to: mpsc::Sender<io::Result<Bytes>>,
-    /// Of the window (`archive.slow_readers_end`): bytes taken, and the time that they were waited for.
+    /// Of the window (`archive.slow_readers_end`): bytes taken, and the time that they were waited
+    /// for.
     bytes: usize,
     waited: Duration,
 }

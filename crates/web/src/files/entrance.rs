@@ -1,11 +1,12 @@
 //! Sessions of the file view, and the log-in where the page is not at the same address.
 //!
-//! - `entrance.guessing_is_slow`: a password that a page sends is verified, delayed and locked out as that
-//!   of any other client of this door (`login.guessing_is_slow`). Passwords of links are too.
-//! - `entrance.own_pages_alone`: what changes something, or logs in, comes from a page of this server: a
-//!   browser says where a request comes from.
-//! - `entrance.factor_elsewhere`: a user with a second factor logs in where it is asked for, at the page. This form
-//!   asks for none, so it lets that user in by no password.
+//! - `entrance.guessing_is_slow`: a password that a page sends is verified, delayed and locked out
+//!   as that of any other client of this door (`login.guessing_is_slow`). Passwords of links are
+//!   too.
+//! - `entrance.own_pages_alone`: what changes something, or logs in, comes from a page of this
+//!   server: a browser says where a request comes from.
+//! - `entrance.factor_elsewhere`: a user with a second factor logs in where it is asked for, at the
+//!   page. This form asks for none, so it lets that user in by no password.
 
 use std::sync::Arc;
 
@@ -37,7 +38,8 @@ pub fn is_secure(tls: bool, headers: &HeaderMap) -> bool {
         .is_some_and(|proto| proto.eq_ignore_ascii_case("https"))
 }
 
-/// The session of a request, with its user as the user is now: of the log-in here, or of the page's at the same address.
+/// The session of a request, with its user as the user is now: of the log-in here, or of the page's
+/// at the same address.
 pub fn session(
     files: &Files,
     headers: &HeaderMap,
@@ -66,7 +68,8 @@ pub fn own_session(
     })
 }
 
-/// A change by a session needs its token (`browsers.token_on_each_change`); `form` may hold it instead of a header.
+/// A change by a session needs its token (`browsers.token_on_each_change`); `form` may hold it
+/// instead of a header.
 pub fn check_token(session: Option<&BrowserSession>, headers: &HeaderMap, form: Option<&Form>) -> Result<(), Fail> {
     const MISSING: Fail = Fail::forbidden("the page is too old: load it again");
     check_origin(headers)?;

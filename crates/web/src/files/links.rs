@@ -1,13 +1,14 @@
 //! Links that users give to others: who has one reads what it leads to, without a name.
 //!
-//! - `links.hashed`: the file has a hash of each token, never the token: nobody who reads the file can
-//!   use a link. Its password is kept as those of users are.
-//! - `links.rights_of_the_maker`: a link gives what its maker may read at the time of use. When the maker
-//!   is gone, or loses the right, it gives nothing.
-//! - `links.end_with_their_maker`: the maker is a name and a number. A link whose maker is no user of that number is dropped when the
-//!   users are known or change, so that another user of that name never has it.
-//! - `links.durable`: a link that was shown survives a crash, and one that was revoked stays so: the file
-//!   is written beside the old one, flushed, and takes its name, before the answer.
+//! - `links.hashed`: the file has a hash of each token, never the token: nobody who reads the file
+//!   can use a link. Its password is kept as those of users are.
+//! - `links.rights_of_the_maker`: a link gives what its maker may read at the time of use. When the
+//!   maker is gone, or loses the right, it gives nothing.
+//! - `links.end_with_their_maker`: the maker is a name and a number. A link whose maker is no user
+//!   of that number is dropped when the users are known or change, so that another user of that
+//!   name never has it.
+//! - `links.durable`: a link that was shown survives a crash, and one that was revoked stays so:
+//!   the file is written beside the old one, flushed, and takes its name, before the answer.
 //! - `links.bounded`: there are at most [`LINKS_MAX`], of one user [`OF_USER_MAX`]; each ends after
 //!   [`DAYS_MAX`] days at the latest.
 
@@ -325,7 +326,8 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
     }
 }
 
-/// A line a link: hash, times, password, maker and path as hexadecimal digits, number of the maker, last use (FORMAT.md).
+/// A line a link: hash, times, password, maker and path as hexadecimal digits, number of the maker,
+/// last use (FORMAT.md).
 pub fn print(links: &[Arc<Link>]) -> String {
     let mut out = format!("{FIRST_LINE}\n");
     for link in links {

@@ -1,8 +1,8 @@
 //! A folder as a page: sorted, in pieces of [`ROWS_OF_PAGE`], with what can be done to its entries.
 //!
 //! - `listing.bounded`: of a folder at most [`ENTRIES_MAX`] entries are looked at, by at most
-//!   [`LISTINGS_AT_ONCE`] requests at a time. Attributes are read of the rows that are shown, unless the
-//!   order needs those of all.
+//!   [`LISTINGS_AT_ONCE`] requests at a time. Attributes are read of the rows that are shown,
+//!   unless the order needs those of all.
 
 use std::cmp::Ordering;
 

@@ -1,8 +1,8 @@
 //! Search by name below a folder.
 //!
-//! - `search.bounded`: a search ends after [`TIME_MAX`], with [`RESULTS_MAX`] results, or [`FOLDERS_MAX`] folders or
-//!   [`PATHS_BYTES_MAX`] of their paths still to be read, and says so. [`SEARCHES_AT_ONCE`] run at a time. One
-//!   whose client has left ends where it waits next.
+//! - `search.bounded`: a search ends after [`TIME_MAX`], with [`RESULTS_MAX`] results, or
+//!   [`FOLDERS_MAX`] folders or [`PATHS_BYTES_MAX`] of their paths still to be read, and says so.
+//!   [`SEARCHES_AT_ONCE`] run at a time. One whose client has left ends where it waits next.
 //! - `search.enters`: only folders that the user may list and search are looked into.
 
 use std::collections::VecDeque;

@@ -1,4 +1,5 @@
-//! What surrounds each page of the files: the page's frame, crumbs, the menu of the user; and answers that are no page.
+//! What surrounds each page of the files: the page's frame, crumbs, the menu of the user; and
+//! answers that are no page.
 
 use askama::Template;
 use bytes::Bytes;
@@ -127,8 +128,9 @@ pub fn respond(status: StatusCode, page: &impl Template, nonce: &str, is_head: b
     Ok(response)
 }
 
-/// What every answer to a browser says: it is nobody else's. Browsers that name no site in `Sec-Fetch-Site` name it in
-/// `Origin`, which they do only while the referrer is not withheld (`entrance.own_pages_alone`).
+/// What every answer to a browser says: it is nobody else's. Browsers that name no site in
+/// `Sec-Fetch-Site` name it in `Origin`, which they do only while the referrer is not withheld
+/// (`entrance.own_pages_alone`).
 pub fn private(headers: &mut HeaderMap) {
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

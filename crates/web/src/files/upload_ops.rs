@@ -1,5 +1,5 @@
-//! Resumable uploads, in the manner of tus: POST of a file's URL begins one, PATCH adds bytes at an offset,
-//! HEAD says how many there are, DELETE gives it up.
+//! Resumable uploads, in the manner of tus: POST of a file's URL begins one, PATCH adds bytes at an
+//! offset, HEAD says how many there are, DELETE gives it up.
 
 use std::time::{Duration, Instant};
 

@@ -1,16 +1,18 @@
 //! Uploads that a cut of the connection does not end: the table of those that are under way.
 //!
-//! - `uploads.bounded`: there are at most [`UPLOADS_MAX`], of one user [`OF_USER_MAX`]. Each keeps up to
-//!   4 MiB in memory and a file without a name in its volume.
-//! - `uploads.expire`: one that was not heard of for [`SILENT_MAX`] is dropped, and its file with it. So
-//!   is one whose share is gone or changed. None outlives the server.
-//! - `uploads.of_one_user`: an upload is of a name and a number, and gone on with by that user, or by an app token that may write in its
-//!   share.
-//! - `uploads.silent_bounded`: an upload of which less than [`LIVELY_BYTES`] came for [`SILENT_AFTER`] is silent. So is one of which
-//!   nothing came for [`IDLE_AFTER`] while its user went on with another. Silent uploads of a user hold at most one [`SHARE_OF_USER`]th of the bytes that their volume has left, those of all users one
-//!   [`SHARE_OF_ALL`]th; the longest silent ones go first. With less than one [`TIGHT`]th of the volume left, all silent ones go.
-//! - `uploads.newest_request_wins`: a request for an upload ends the one before: after a cut the server
-//!   may still wait for the old one.
+//! - `uploads.bounded`: there are at most [`UPLOADS_MAX`], of one user [`OF_USER_MAX`]. Each keeps
+//!   up to 4 MiB in memory and a file without a name in its volume.
+//! - `uploads.expire`: one that was not heard of for [`SILENT_MAX`] is dropped, and its file with
+//!   it. So is one whose share is gone or changed. None outlives the server.
+//! - `uploads.of_one_user`: an upload is of a name and a number, and gone on with by that user, or
+//!   by an app token that may write in its share.
+//! - `uploads.silent_bounded`: an upload of which less than [`LIVELY_BYTES`] came for
+//!   [`SILENT_AFTER`] is silent. So is one of which nothing came for [`IDLE_AFTER`] while its user
+//!   went on with another. Silent uploads of a user hold at most one [`SHARE_OF_USER`]th of the
+//!   bytes that their volume has left, those of all users one [`SHARE_OF_ALL`]th; the longest
+//!   silent ones go first. With less than one [`TIGHT`]th of the volume left, all silent ones go.
+//! - `uploads.newest_request_wins`: a request for an upload ends the one before: after a cut the
+//!   server may still wait for the old one.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -34,7 +36,8 @@ const SILENT_MAX: Duration = Duration::from_secs(2 * 3600);
 /// A client that sends less in [`SILENT_AFTER`] holds its place without using it.
 const LIVELY_BYTES: u64 = 1 << 20;
 const SILENT_AFTER: Duration = Duration::from_secs(5 * 60);
-/// The last upload of a user that was cut off has [`SILENT_AFTER`] to come back. Others make room sooner.
+/// The last upload of a user that was cut off has [`SILENT_AFTER`] to come back. Others make room
+/// sooner.
 const IDLE_AFTER: Duration = Duration::from_secs(10);
 const SHARE_OF_USER: u64 = 8;
 const SHARE_OF_ALL: u64 = 4;

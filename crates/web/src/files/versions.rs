@@ -90,7 +90,8 @@ fn path_of(path: &Bytes, snapshot: &str) -> Bytes {
     join(&at, name(path))
 }
 
-/// What had this name in each snapshot, the newest first, each state once; and whether there are more snapshots.
+/// What had this name in each snapshot, the newest first, each state once; and whether there are
+/// more snapshots.
 async fn versions(visit: &FileVisit, room: &Room, now: &Attr) -> Result<(Vec<Version>, bool), Fail> {
     let mut snapshots = room.files().snapshots();
     snapshots.reverse();

@@ -1,7 +1,7 @@
 //! One file as a page: what a browser can show of it, and what can be done with it.
 //!
-//! - `view.files_run_nothing`: a stored file is shown as a picture, a film, sound or text, or by a frame
-//!   that has no rights of this origin. Text is part of the page as text.
+//! - `view.files_run_nothing`: a stored file is shown as a picture, a film, sound or text, or by a
+//!   frame that has no rights of this origin. Text is part of the page as text.
 
 use askama::Template;
 use hyper::StatusCode;

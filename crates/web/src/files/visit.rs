@@ -1,7 +1,7 @@
 //! A request of a browser for something stored: by its user, or by a link.
 //!
-//! - `visit.links_stay_below`: by a link nothing is reached but what is below it. Symbolic links below it
-//!   are not followed, and there are no snapshots.
+//! - `visit.links_stay_below`: by a link nothing is reached but what is below it. Symbolic links
+//!   below it are not followed, and there are no snapshots.
 
 use std::sync::Arc;
 
@@ -53,7 +53,8 @@ impl FileVisit {
         };
         let below = path.strip_prefix(&link.base[..]).unwrap_or_default();
         let below = href(below.strip_prefix(b"/").unwrap_or(below), is_folder);
-        // What the link itself leads to has no slash of its own, so that the pages' relative URLs hold.
+        // What the link itself leads to has no slash of its own, so that the pages' relative URLs
+        // hold.
         if below == "/" && !is_folder { link.prefix.clone() } else { format!("{}{below}", link.prefix) }
     }
 

@@ -1,9 +1,10 @@
-//! The format of ZIP archives (PKWARE's APPNOTE 6.3), as much of it as a stream of stored files needs.
+//! The format of ZIP archives (PKWARE's APPNOTE 6.3), as much of it as a stream of stored files
+//! needs.
 //!
-//! - `zip.streamed`: the size and checksum of a file follow it (4.4.4, bit 3), so that nothing has to be
-//!   read before it is sent. All sizes and places have 8 bytes (ZIP64, 4.5.3).
-//! - `zip.names_stay_below`: a name is relative, in UTF-8 (bit 11), and has no `..` and no backslash, which
-//!   some programs take for a slash.
+//! - `zip.streamed`: the size and checksum of a file follow it (4.4.4, bit 3), so that nothing has
+//!   to be read before it is sent. All sizes and places have 8 bytes (ZIP64, 4.5.3).
+//! - `zip.names_stay_below`: a name is relative, in UTF-8 (bit 11), and has no `..` and no
+//!   backslash, which some programs take for a slash.
 
 use chrono::{DateTime, Datelike, Timelike};
 use crc32fast::Hasher;
@@ -47,7 +48,8 @@ pub struct Member {
     size: u64,
 }
 
-/// Makes a name of the server one of an archive (`zip.names_stay_below`). Bytes that are no UTF-8 become `%XX`.
+/// Makes a name of the server one of an archive (`zip.names_stay_below`). Bytes that are no UTF-8
+/// become `%XX`.
 pub fn name_of(path: &[u8]) -> String {
     let mut out = String::with_capacity(path.len());
     for chunk in path.utf8_chunks() {
@@ -58,7 +60,8 @@ pub fn name_of(path: &[u8]) -> String {
     names.collect::<Vec<_>>().join("/")
 }
 
-/// 4.4.6: two seconds, local or not; from 1980 on. In UTC, since a server knows no other zone of its readers.
+/// 4.4.6: two seconds, local or not; from 1980 on. In UTC, since a server knows no other zone of
+/// its readers.
 fn dos_time(time: Timestamp) -> [u8; 4] {
     let field = |value: u32| u16::try_from(value).unwrap_or_default();
     const FIRST: (u16, u16) = (0, 1 << 5 | 1);

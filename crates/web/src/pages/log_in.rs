@@ -40,7 +40,8 @@ pub async fn asset(visit: &Visit<'_>) -> Answer {
 pub async fn form(visit: &Visit<'_>) -> Answer {
     let next = Local::after_log_in(visit.query.text("next"));
     if visit.session.is_some() {
-        // The files are shut to somebody who owes a second factor: the way there would lead back here.
+        // The files are shut to somebody who owes a second factor: the way there would lead back
+        // here.
         let owes = visit.server.factors.owes(visit.user());
         return Ok(Outcome::Go(if owes { Local::of("/me") } else { next }));
     }
