@@ -72,7 +72,7 @@ fn dos_time(time: Timestamp) -> [u8; 4] {
         Some(at) if at.year() < 1980 => FIRST,
         Some(at) if at.year() > 2107 => LAST,
         Some(at) => (
-            field(at.hour() << 11 | at.minute() << 5 | at.second() / 2),
+            field(at.hour() << 11 | at.minute() << 5 | (at.second() / 2)),
             field((at.year().unsigned_abs() - 1980) << 9 | at.month() << 5 | at.day()),
         ),
     };
