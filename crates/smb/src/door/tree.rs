@@ -558,26 +558,27 @@ impl ShareBackend for Tree {
     }
 
     fn capabilities(&self) -> BackendCapabilities {
-        let mut capabilities = BackendCapabilities::default();
-        capabilities.case_sensitive = false;
-        capabilities.sparse_files = true;
-        capabilities.shared_extents = self.core.files.shares_extents();
-        capabilities.named_streams = self.core.files.keeps_streams();
-        capabilities
+        BackendCapabilities {
+            case_sensitive: false,
+            sparse_files: true,
+            shared_extents: self.core.files.shares_extents(),
+            named_streams: self.core.files.keeps_streams(),
+        }
     }
 
     async fn volume_info(&self) -> SmbResult<VolumeInfo> {
         let space = self.core.files.statfs(&self.who);
         let id = self.core.files.id();
-        let mut info = VolumeInfo::default();
-        info.total_allocation_units = space.total_bytes / ALLOCATION_BYTES;
-        info.caller_available_allocation_units = space.available_bytes / ALLOCATION_BYTES;
         // Of everybody (MS-FSCC 2.5.4); the other two are the user's, whose quota may leave less.
         let all = self.core.files.statfs(&Cred::root());
-        info.actual_available_allocation_units = all.free_bytes / ALLOCATION_BYTES;
-        info.sectors_per_allocation_unit = (ALLOCATION_BYTES / u64::from(SECTOR_BYTES)) as u32;
-        info.bytes_per_sector = SECTOR_BYTES;
-        info.serial_number = id.as_fields().0;
-        Ok(info)
+        Ok(VolumeInfo {
+            total_allocation_units: space.total_bytes / ALLOCATION_BYTES,
+            caller_available_allocation_units: space.available_bytes / ALLOCATION_BYTES,
+            actual_available_allocation_units: all.free_bytes / ALLOCATION_BYTES,
+            sectors_per_allocation_unit: (ALLOCATION_BYTES / u64::from(SECTOR_BYTES)) as u32,
+            bytes_per_sector: SECTOR_BYTES,
+            serial_number: id.as_fields().0,
+            ..VolumeInfo::default()
+        })
     }
 }
