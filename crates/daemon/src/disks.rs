@@ -367,8 +367,8 @@ mod tests {
     use super::*;
     use crate::fixture::Fixture;
 
-    const SMR: &str = include_str!("../../../facts/fixtures/smr-disks.txt");
-    const VIRTUAL: &str = include_str!("../../../facts/fixtures/virtual-machine.txt");
+    const SMR: &str = include_str!("../../facts/fixtures/smr-disks.txt");
+    const VIRTUAL: &str = include_str!("../../facts/fixtures/virtual-machine.txt");
     /// 4 TB, as hard disks have it.
     const SECTORS: &str = "7814037168";
 

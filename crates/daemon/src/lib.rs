@@ -27,6 +27,9 @@ use larder_nfs::Owners;
 use larder_pool::{OpenOptions, Pool};
 use tokio::sync::Mutex;
 
+#[cfg(test)]
+use larder_facts::Machine;
+
 use crate::folder::DataFolder;
 use larder_config::edit::{Editor, Staged};
 use larder_config::machine;

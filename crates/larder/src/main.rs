@@ -21,9 +21,6 @@ macro_rules! eprintln {
 
 mod allocator;
 mod cli;
-#[cfg(test)]
-#[path = "../../facts/src/machine/fixture.rs"]
-mod fixture;
 mod log_filter;
 mod out;
 mod render;
@@ -32,8 +29,6 @@ mod rights;
 mod welcome;
 
 use cli::command::{Cli, Command};
-#[cfg(test)]
-use larder_facts::Machine;
 
 #[global_allocator]
 static ALLOCATOR: allocator::Wiping = allocator::Wiping;

@@ -545,7 +545,7 @@ async fn owners_alone_change_the_security_of_a_file() {
 async fn a_moment_leads_to_the_share_as_it_was() {
     let f = Fixture::new().await;
     let ann = f.tree("ann");
-    assert_eq!(ann.moments(), []);
+    assert!(ann.moments().is_empty());
     mkdir(&ann, "d").await;
     make(&ann, "d\\f", "then").await;
     let one = f.snapshot("one").await;
