@@ -174,3 +174,7 @@ pub(crate) fn new_core(id: FileId, kind: FileKind, parent: Ino, now: Timestamp) 
 pub(crate) fn directory_size(entries: u64) -> u64 {
     entries.saturating_mul(32).saturating_add(64)
 }
+
+#[cfg(test)]
+#[path = "inode_core_tests.rs"]
+mod tests;
