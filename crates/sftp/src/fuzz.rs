@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+pub use super::certificate::ssh_certificate;
 use super::packet::{Frames, PACKET_BYTES_MAX, Request, decode};
 
 /// A stream of packets, received in one piece and in small ones: the same packets.
