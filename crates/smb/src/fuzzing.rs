@@ -1,8 +1,5 @@
-//! Entry points for fuzzing, with coverage by `cargo fuzz` (`--cfg fuzzing`) or by tests with the feature `fuzzing`.
+//! Decoders for fuzzing (`door::fuzz`): with coverage by `cargo fuzz` (`--cfg fuzzing`), or by tests.
 
-use std::sync::Arc;
-
-use crate::conn::state::Connection;
 use crate::proto::auth::{ntlm, spnego};
 use crate::proto::framing;
 use crate::proto::header::Smb2Header;
@@ -268,14 +265,4 @@ pub fn srvsvc_request(data: &[u8]) {
         ],
     };
     let _ = srvsvc::call(opnum, stub, &view);
-}
-
-/// Dispatches one frame payload on a fresh connection to `server`.
-pub async fn dispatch(server: &crate::SmbServer, frame: &[u8]) -> Option<Vec<u8>> {
-    let state = server.state();
-    let conn =
-        Arc::new(Connection::new(state.config.server_guid, state.config.max_read_size, state.config.max_write_size));
-    crate::dispatch::dispatch_frame(&state, &conn, frame)
-        .await
-        .map(|out| out.message.pieces().collect::<Vec<_>>().concat())
 }
