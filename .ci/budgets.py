@@ -25,7 +25,7 @@ WAYS_OUT = {
     "program_bytes": "look for what came in with `cargo tree` and the table of docs/build.md",
     "packages": "take a dependency out, or share a version: `cargo tree -d`",
     "crate_lines": "move a part of the crate into one of its own",
-    "seconds": "find the slow tests in the table of docs/build.md; tests that wait need an event instead of a clock",
+    "seconds": "`make test` names the twenty slowest tests at its end; a test that waits needs an event instead of a clock",
     "methods": "give the type's parts methods of their own",
     "long_lines": "wrap the lines that you wrote at 100 columns",
 }

@@ -10,12 +10,18 @@ use larder_measure::bench::result::BenchResult;
 use larder_measure::bench::show::html;
 use larder_measure::bench::{DiskTarget, ShareTarget};
 
+/// The longest run, a day.
 pub const SECONDS_MAX: f64 = 86_400.0;
+/// Repeats of one measurement.
 pub const REPEATS_MAX: i64 = 100;
 
 /// Beside the result, for whoever looks into the folder.
 const PAGE_NAME: &str = "report.html";
 
+/// A folder, or a device of this machine.
+///
+/// # Errors
+/// The device cannot be looked at.
 pub fn disk_target(path: &Path) -> Result<DiskTarget, Failure> {
     let path = absolute(path)?;
     match larder_load::is_device(&path) {
@@ -24,6 +30,10 @@ pub fn disk_target(path: &Path) -> Result<DiskTarget, Failure> {
     }
 }
 
+/// A URL, or the folder where a share is mounted.
+///
+/// # Errors
+/// The path cannot be made absolute.
 pub fn share_target(text: &str) -> Result<ShareTarget, Failure> {
     // A folder is loaded by fio, however it is written.
     let text = text.strip_prefix("file://").unwrap_or(text);
@@ -33,6 +43,10 @@ pub fn share_target(text: &str) -> Result<ShareTarget, Failure> {
     }
 }
 
+/// A kind of workload by its name, such as `random-read`.
+///
+/// # Errors
+/// A sentence with all kinds.
 pub fn kind(text: &str) -> Result<Kind, String> {
     let named = |kind: &Kind| serde_json::to_value(kind).ok().and_then(|name| name.as_str().map(str::to_owned));
     let known = || Kind::ALL.iter().filter_map(named).collect::<Vec<_>>().join(", ");
@@ -40,6 +54,10 @@ pub fn kind(text: &str) -> Result<Kind, String> {
         .map_err(|_| format!("'{text}' is not a kind of workload: choose from {}", known()))
 }
 
+/// The title of a result: one line.
+///
+/// # Errors
+/// A sentence that says what a title is.
 pub fn title(text: &str) -> Result<String, String> {
     const CHARS_MAX: usize = 120;
     let sound = (1..=CHARS_MAX).contains(&text.trim().chars().count()) && !text.contains(char::is_control);

@@ -1,5 +1,5 @@
 //! Files of the data folder, fed with anything: they are restored from backups and edited by hand. On the stable compiler alone, since
-//! their decoders are in the binary.
+//! this crate builds on nearly everything.
 
 use crate::box_record::contents::fuzz_version;
 use crate::replication::fuzz_moves;

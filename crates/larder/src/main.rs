@@ -1,5 +1,5 @@
-//! larder: a NAS in one binary. This crate is the daemon and the command line; everything that
-//! stores or serves is in the crates below it.
+//! larder: a NAS in one binary. This crate is the command line; the daemon, and everything that stores or serves, is in
+//! the crates below it.
 
 use std::process::ExitCode;
 

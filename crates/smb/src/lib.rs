@@ -33,7 +33,7 @@ pub mod door;
 mod error;
 mod files;
 #[cfg(any(test, fuzzing))]
-mod fuzzing;
+pub mod fuzz;
 mod handlers;
 pub(crate) mod info_class;
 mod moment;
@@ -60,8 +60,6 @@ pub use backend::{
 pub use builder::{BuildError, SmbServerBuilder};
 pub use bytes::Bytes;
 pub use config::{ConfigError, ConfigHandle};
-#[cfg(any(test, fuzzing))]
-pub use door::fuzz;
 pub use error::{SmbError, SmbResult};
 pub use files::{Above, Notice, NoticeKind, Observed, OpenFiles, OutsideAccess, Standing, Watches};
 pub use handlers::interfaces::{Interfaces, NetworkInterface};

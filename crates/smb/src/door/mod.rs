@@ -23,11 +23,9 @@
 
 mod doorkeeper;
 mod feed;
-#[cfg(any(test, fuzzing))]
-pub mod fuzz;
 mod handle;
 mod interfaces;
-mod names;
+pub(crate) mod names;
 mod notices;
 mod open_name;
 mod rights;
@@ -38,7 +36,7 @@ mod status;
 mod streams;
 #[cfg(test)]
 mod tests;
-mod times;
+pub(crate) mod times;
 mod tracker;
 mod tree;
 mod volume_door;

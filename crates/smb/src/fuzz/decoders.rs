@@ -1,4 +1,4 @@
-//! Decoders for fuzzing (`door::fuzz`): with coverage by `cargo fuzz` (`--cfg fuzzing`), or by tests.
+//! Each decoder of the protocol on its own.
 
 use crate::proto::auth::{ntlm, spnego};
 use crate::proto::framing;

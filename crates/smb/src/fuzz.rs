@@ -1,51 +1,51 @@
-//! Input that the SMB server decodes: frames, requests and their contents, logons, remote procedure calls. The decoders
-//! are the library's (`crate::fuzzing`); names, rules and times are ours.
+//! Input that the SMB server decodes: frames, requests and their contents, logons, remote procedure calls; and the names,
+//! rules and times in them, as the door has them.
 
-use crate::fuzzing as library;
+mod decoders;
 
-use super::{names, times};
+use crate::door::{names, times};
 
 /// A frame: requests one after the other.
 pub fn smb_frame(data: &[u8]) {
-    library::frame(data);
-    library::header(data);
-    library::requests(data);
+    decoders::frame(data);
+    decoders::header(data);
+    decoders::requests(data);
 }
 
 /// The body of any request.
 pub fn smb_request(data: &[u8]) {
-    library::bodies(data);
+    decoders::bodies(data);
 }
 
 /// Contents of requests: security descriptors, copy-chunk, targets of renames, paths, patterns.
 pub fn smb_input(data: &[u8]) {
-    library::inputs(data);
+    decoders::inputs(data);
 }
 
 /// Contexts of a CREATE, and the answers to breaks.
 pub fn smb_context(data: &[u8]) {
-    library::durable_ask(data);
-    library::durable_context(data);
-    library::lease_context(data);
-    library::lease_ack(data);
+    decoders::durable_ask(data);
+    decoders::durable_context(data);
+    decoders::lease_context(data);
+    decoders::lease_ack(data);
 }
 
 /// Tokens of a logon: SPNEGO (RFC 4178) and NTLM (MS-NLMP).
 pub fn smb_logon(data: &[u8]) {
-    library::spnego(data);
-    library::ntlm(data);
+    decoders::spnego(data);
+    decoders::ntlm(data);
 }
 
 /// The header of an encrypted message (MS-SMB2 2.2.41).
 pub fn smb_encrypted(data: &[u8]) {
-    library::transform(data);
+    decoders::transform(data);
 }
 
 /// Remote procedure calls over a pipe: their packets, associations, and requests to the server service (MS-SRVS).
 pub fn smb_rpc(data: &[u8]) {
-    library::rpc_pdu(data);
-    library::rpc_association(data);
-    library::srvsvc_request(data);
+    decoders::rpc_pdu(data);
+    decoders::rpc_association(data);
+    decoders::srvsvc_request(data);
 }
 
 /// Names and times. The shown form of a name leads back to the name (`names.listed_is_found`).
@@ -60,7 +60,7 @@ pub fn smb_name(data: &[u8]) {
 }
 
 #[cfg(test)]
-#[path = "../../../../fuzz/driver.rs"]
+#[path = "../../../fuzz/driver.rs"]
 mod driver;
 
 #[cfg(test)]
