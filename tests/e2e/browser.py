@@ -91,6 +91,17 @@ class Browser:
     def run(self, script, *arguments):
         return self.driver.execute_script(script, *arguments)
 
+    # What is waited for is one question each: between two the next page may come, and the element is of the page before.
+    def shows(self, text, selector="main"):
+        """Whether an element has the text that a person sees."""
+        return self.run("return [...document.querySelectorAll(arguments[0])].some((one) => one.innerText.includes(arguments[1]))", selector, text)
+
+    def shown(self, selector, text=None):
+        """The first element that is laid out, and has exactly the text; none if there is none yet."""
+        script = """return [...document.querySelectorAll(arguments[0])].find((one) => one.getClientRects().length &&
+            (arguments[1] === null || one.innerText.trim() === arguments[1]))"""
+        return self.run(script, selector, text)
+
     def complaints(self):
         return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
 

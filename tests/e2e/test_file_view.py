@@ -160,32 +160,28 @@ class View:
         return self.driver.find_elements(By.CSS_SELECTOR, selector)
 
     def one(self, selector):
-        return wait_for(lambda: [found for found in self.all(selector) if found.is_displayed()], 20, lambda: self.driver.page_source[-3000:])[0]
+        return wait_for(lambda: self.browser.shown(selector), 20, lambda: self.driver.page_source[-3000:])
 
     def names(self):
         return self.browser.run("return [...document.querySelectorAll('tbody tr')].map((row) => row.dataset.name)")
 
     def row(self, name):
-        def found():
-            try:
-                return next((row for row in self.all("tbody tr") if row.get_dom_attribute("data-name") == name), None)
-            except StaleElementReferenceException:  # the page was drawn anew meanwhile
-                return None
-        return wait_for(found, 20, self.names)
+        script = "return [...document.querySelectorAll('tbody tr')].find((row) => row.dataset.name === arguments[0])"
+        return wait_for(lambda: self.browser.run(script, name), 20, self.names)
 
     def menu(self, name, item):
         def opened():
             try:
                 self.row(name).find_element(By.CSS_SELECTOR, ".more button").click()
                 return True
-            except StaleElementReferenceException:  # as above
+            except StaleElementReferenceException:  # the page was drawn anew meanwhile
                 return False
         wait_for(opened, 20)
-        wait_for(lambda: [e for e in self.all("[role=menuitem]") if e.text == item], 10)[0].click()
+        wait_for(lambda: self.browser.shown("[role=menuitem]", item), 10).click()
 
     def press(self, text):
         """A button of the dialog."""
-        wait_for(lambda: [e for e in self.all("dialog button") if e.text == text], 10)[0].click()
+        wait_for(lambda: self.browser.shown("dialog button", text), 10).click()
 
     def upload(self, *paths, button="#upload"):
         self.browser.run("HTMLInputElement.prototype.click = () => {}")
@@ -194,7 +190,7 @@ class View:
         self.one("#chosen").send_keys("\n".join(str(path) for path in paths))
 
     def toast(self, text):
-        return wait_for(lambda: any(text in e.text for e in self.all(".toast")), 60, lambda: str([e.text for e in self.all(".toast, .uploads")]))
+        return wait_for(lambda: self.browser.shows(text, ".toast"), 60, lambda: self.browser.run("return [...document.querySelectorAll('.toast, .uploads')].map((one) => one.innerText)"))
 
 
 @pytest.fixture
@@ -291,8 +287,8 @@ def test_a_browser_changes_files_and_a_mount_sees_it(daemon, view, folder):
     view.row("räumt.txt")
     assert (seen / "räumt.txt").read_text() == "three" and not (seen / "one.txt").exists()
     view.menu("räumt.txt", "Move to …")
-    wait_for(lambda: [e for e in view.all(".chooser button") if e.text == "new <b>folder"], 10)[0].click()
-    wait_for(lambda: "new <b>folder" in view.one("dialog p").text, 10)
+    wait_for(lambda: view.browser.shown(".chooser button", "new <b>folder"), 10).click()
+    wait_for(lambda: view.browser.shows("new <b>folder", "dialog p"), 10)
     view.press("Move here")
     wait_for(lambda: (seen / "new <b>folder/räumt.txt").exists(), 20)
     # A selection, and by the keyboard.

@@ -345,7 +345,7 @@ def test_a_browser_logs_in_and_sees_its_role(daemon, browser):
     browser.complaints()  # Of pages that other tests asked for in vain.
     for name, password, first in [("keeper", None, "Everything is healthy."), ("len", ANN, "Everything is healthy."), ("ann", ANN, "ann")]:
         with contextlib.closing(enter(daemon, browser, name, password)):
-            assert first in browser.run("return document.querySelector('main').textContent"), name
+            assert first in browser.run("return document.querySelector('main')?.textContent ?? ''"), name
             assert ("Storage" in browser.run("return document.querySelector('.bar').textContent")) == (name != "ann")
             for size in (PHONE, WIDE):
                 browser.visit(daemon.info["page"]["url"] + "+/", size)
@@ -541,7 +541,7 @@ def test_an_open_page_goes_on_after_a_restart(own, browser):
         daemon.start()
         wait_for(lambda: "healthy" in browser.run(live), limit_s=90)
         browser.visit(daemon.info["page"]["url"] + "+/storage")
-        assert "tank" in browser.run("return document.querySelector('main').textContent"), "nobody logs in again"
+        assert "tank" in browser.run("return document.querySelector('main')?.textContent ?? ''"), "nobody logs in again"
     assert api.get("/+/me")[0] == 200
     cookie, file = api.cookie, daemon.data / "page_sessions"
     before = len(json.loads(file.read_text()))
@@ -723,7 +723,7 @@ def press(browser, selector, **fields):
 
 
 def said(browser):
-    return browser.run("return document.querySelector('main').textContent")
+    return browser.run("return document.querySelector('main')?.textContent ?? ''")
 
 
 def test_a_disk_is_replaced_by_the_page_alone(own, browser, folder):

@@ -15,9 +15,7 @@ import tomllib
 import urllib.parse
 
 import pytest
-from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.common.by import By
-from selenium.webdriver.support.ui import WebDriverWait
 
 from conftest import client, make
 from larderd import binary
@@ -188,11 +186,9 @@ def test_from_nothing_to_a_file_by_the_last_page(box, folder, browser):
     driver = browser.driver
     driver.execute_cdp_cmd("Security.setIgnoreCertificateErrors", {"ignore": True})
     find = lambda selector: driver.find_element(By.CSS_SELECTOR, selector)
-    # An element of the page before is gone while the next one comes.
-    wait = WebDriverWait(driver, 60, ignored_exceptions=[StaleElementReferenceException])
 
     def looked_at(heading):
-        wait.until(lambda _: heading in find("h1").text)
+        wait_for(lambda: browser.shows(heading, "h1"), 60)
         for width in (360, 768, 1440):
             driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
                                    {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False})
@@ -211,7 +207,7 @@ def test_from_nothing_to_a_file_by_the_last_page(box, folder, browser):
     for path in folders_in(folder):
         find("#path").send_keys(str(path))
         find("button[formaction]").click()
-        wait.until(lambda _: driver.find_elements(By.XPATH, f"//label[text()='{path}']"))
+        wait_for(lambda: driver.find_elements(By.XPATH, f"//label[text()='{path}']"))
     onward()
     looked_at("How shall they work together?")
     assert find("#raidz1").is_selected(), "for three disks"
@@ -254,14 +250,14 @@ def test_from_nothing_to_a_file_by_the_last_page(box, folder, browser):
         env={**os.environ, "SSH_ASKPASS": str(answering(folder)), "SSH_ASKPASS_REQUIRE": "force"})
     assert (folder / "by-nfs").read_text() == "by nfs", sftp.stderr
     onward("form.onward button")
-    wait.until(lambda _: "The set-up is over" in find("main").text)
+    wait_for(lambda: browser.shows("The set-up is over"))
     wait_for(lambda: not answers(box.port), 30)
     address = find("main a").get_attribute("href")
     driver.get(address)
     find("[name=name]").send_keys("ann")
     find("[name=password]").send_keys(PASSWORD)
     find("main form button[type=submit]").click()
-    wait.until(lambda _: driver.find_elements(By.CSS_SELECTOR, "nav[aria-label=Main]"))
+    wait_for(lambda: driver.find_elements(By.CSS_SELECTOR, "nav[aria-label=Main]"))
     assert "Storage" in find("nav[aria-label=Main]").text, "the first user sees the page as its owner"
     config = (box.data / "larder.toml").read_text()
     for word in ('layout', PASSWORD):
