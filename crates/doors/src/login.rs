@@ -19,6 +19,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use larder_base::boxed;
 use larder_people::{PasswordHash, User};
 use parking_lot::Mutex;
 
@@ -110,6 +111,7 @@ impl Default for Gate {
 
 impl Gate {
     /// Waits until a password of `address` may be hashed; one that is locked out does not wait.
+    #[boxed]
     pub async fn turn(&self, address: IpAddr) -> Result<Turn, Unseen> {
         let has_guessed = {
             let guesses = self.guesses.lock();
@@ -123,6 +125,7 @@ impl Gate {
     }
 
     /// Looks at a password (`login.counted_first`).
+    #[boxed]
     pub async fn verify(
         &self,
         turn: Turn,

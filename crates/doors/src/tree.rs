@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use larder_base::boxed;
 use larder_files::Files;
 use larder_fs::{ACCESS_EXECUTE, Attr, Cred, FileKind, FsError, Ino, NameMatch};
 use larder_people::{Door, Entrance, User, Who};
@@ -201,6 +202,7 @@ impl View {
     }
 
     /// What `path` leads to; a link at its end is followed if `follow`.
+    #[boxed]
     pub async fn find(&self, path: &Bytes, follow: bool) -> Result<Spot, NoWay> {
         check(path)?;
         self.walk(Steps::of(path)?, follow || path.ends_with(b"/")).await
@@ -260,6 +262,7 @@ impl View {
     }
 
     /// The directory and the last name of `path`.
+    #[boxed]
     pub async fn entry(&self, path: &Bytes) -> Result<Entry, NoWay> {
         check(path)?;
         let mut steps = Steps::of(path)?;

@@ -3,6 +3,7 @@
 //! change a moment before ("it exists"), so a failed change waits as well.
 
 use bytes::Bytes;
+use larder_base::boxed;
 use larder_base::traffic::{self, Did, Wait};
 use larder_fs::Unnamed;
 use larder_fs::acl::Acl;
@@ -19,6 +20,7 @@ use crate::{Files, Open, Uses};
 impl Files {
     /// Writes `data` at `offset` (in bytes), all or nothing, after other clients have given back their caches.
     /// [`FsError::NoSpace`] or [`FsError::Quota`] if there is no room.
+    #[boxed]
     pub async fn write(
         &self,
         cred: &Cred,
@@ -46,6 +48,7 @@ impl Files {
     }
 
     /// Writes at the end, atomically; returns the offset written at.
+    #[boxed]
     pub async fn append(
         &self,
         cred: &Cred,
@@ -66,17 +69,20 @@ impl Files {
     }
 
     /// Makes all that was changed of it before durable.
+    #[boxed]
     pub async fn commit(&self, ino: Ino) -> FsResult<(Changed, WriteVerifier)> {
         self.tree.commit(ino).await
     }
 
     /// Makes all that was changed before durable.
+    #[boxed]
     pub async fn sync(&self) -> FsResult<()> {
         self.tree.sync().await
     }
 
     /// Reserves, punches or zeroes `len` bytes from `offset` on. [`FsError::NoSpace`] if `mode` reserves and there is no
     /// room.
+    #[boxed]
     pub async fn allocate(
         &self,
         cred: &Cred,
@@ -94,6 +100,7 @@ impl Files {
     }
 
     /// chmod, chown, utimes and truncate with POSIX rules: who may, what clears setuid/setgid.
+    #[boxed]
     pub async fn setattr(&self, cred: &Cred, ino: Ino, set: SetAttr) -> FsResult<Changed> {
         self.check_unblocked(cred)?;
         let permissions = set.mode.is_some() || set.uid.is_some() || set.gid.is_some();
@@ -112,6 +119,7 @@ impl Files {
     }
 
     /// Changes attributes (not the size) and the access control list, or takes it away, in one step.
+    #[boxed]
     pub async fn set_acl(&self, cred: &Cred, ino: Ino, set: SetAttr, acl: Option<Acl>) -> FsResult<Changed> {
         self.check_unblocked(cred)?;
         self.recall(ino, Recall::Attributes).await;
@@ -124,6 +132,7 @@ impl Files {
     }
 
     /// A regular file. Returns it, whether it was created, and the directory's change.
+    #[boxed]
     pub async fn create(
         &self,
         cred: &Cred,
@@ -156,6 +165,7 @@ impl Files {
     }
 
     /// A file that has no name until it is linked.
+    #[boxed]
     pub async fn create_unnamed(&self, cred: &Cred, dir: Ino, set: SetAttr) -> FsResult<(Attr, Open)> {
         self.check_unblocked(cred)?;
         let (attr, file) = self.tree.create_unnamed(cred, dir, set).await?;
@@ -165,7 +175,14 @@ impl Files {
     }
 
     /// [`Files::create_unnamed`] for whatever is not a directory; in volumes alone for what is no file.
-    pub async fn make_unnamed(&self, cred: &Cred, dir: Ino, what: Unnamed<'_>, set: SetAttr) -> FsResult<(Attr, Open)> {
+    #[boxed]
+    pub async fn make_unnamed<'a>(
+        &'a self,
+        cred: &Cred,
+        dir: Ino,
+        what: Unnamed<'a>,
+        set: SetAttr,
+    ) -> FsResult<(Attr, Open)> {
         self.check_unblocked(cred)?;
         let (attr, file) = self.tree.make_unnamed(cred, dir, what, set).await?;
         self.made(cred, dir, &attr);
@@ -174,6 +191,7 @@ impl Files {
     }
 
     /// Makes a directory. Returns its attributes and the change of `dir`.
+    #[boxed]
     pub async fn mkdir(&self, cred: &Cred, dir: Ino, name: &[u8], set: SetAttr) -> FsResult<(Attr, Changed)> {
         self.check_unblocked(cred)?;
         let stored = self.spelling(cred, dir, name).await;
@@ -189,6 +207,7 @@ impl Files {
     }
 
     /// FIFOs, sockets and device nodes (the latter only by root).
+    #[boxed]
     pub async fn mknod(
         &self,
         cred: &Cred,
@@ -212,6 +231,7 @@ impl Files {
     }
 
     /// Makes a symbolic link to `target`, which is not interpreted. Returns its attributes and the change of `dir`.
+    #[boxed]
     pub async fn symlink(
         &self,
         cred: &Cred,
@@ -234,6 +254,7 @@ impl Files {
     }
 
     /// Gives an inode that is no directory another name. Returns its attributes and the change of `dir`.
+    #[boxed]
     pub async fn link(&self, cred: &Cred, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)> {
         self.check_unblocked(cred)?;
         let stored = self.spelling(cred, dir, name).await;
@@ -250,6 +271,7 @@ impl Files {
     }
 
     /// Gives a file a name that another file has, in one step: that one loses it. Returns the inode after.
+    #[boxed]
     pub async fn relink(&self, cred: &Cred, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)> {
         self.check_unblocked(cred)?;
         let stored = self.spelling(cred, dir, name).await;
@@ -271,6 +293,7 @@ impl Files {
 
     /// As [`Files::relink`], from the file `over` alone, which was judged: [`FsError::NotFound`] if the name leads to another. To
     /// other doors it is a write of that file, whose content it replaces: [`FsError::Shared`] if one of them denies that.
+    #[boxed]
     pub async fn relink_over(
         &self,
         cred: &Cred,
@@ -299,6 +322,7 @@ impl Files {
 
     /// Removes a name of anything but a directory, into the bin of [`Files::recycling`] if there is one. Returns the attributes
     /// afterwards (`nlink` may be 0) and the change of `dir`. [`FsError::Shared`] if another door has it open and denies this.
+    #[boxed]
     pub async fn unlink(&self, cred: &Cred, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)> {
         self.check_unblocked(cred)?;
         let stored = self.spelling(cred, dir, name).await;
@@ -320,6 +344,7 @@ impl Files {
 
     /// Removes an empty directory, into the bin of [`Files::recycling`] if there is one. Returns the change of `dir`. [`FsError::NotEmpty`] if it is not empty,
     /// [`FsError::Shared`] if another door has it open and denies this.
+    #[boxed]
     pub async fn rmdir(&self, cred: &Cred, dir: Ino, name: &[u8]) -> FsResult<Changed> {
         self.check_unblocked(cred)?;
         let stored = self.spelling(cred, dir, name).await;
@@ -340,6 +365,7 @@ impl Files {
     }
 
     /// Returns the changes of the source and the target directory.
+    #[boxed]
     pub async fn rename(
         &self,
         cred: &Cred,
@@ -370,6 +396,7 @@ impl Files {
     }
 
     /// Sets an extended attribute.
+    #[boxed]
     pub async fn setxattr(&self, cred: &Cred, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()> {
         self.check_unblocked(cred)?;
         self.recall(ino, Recall::Attributes).await;
@@ -382,6 +409,7 @@ impl Files {
     }
 
     /// Removes an extended attribute. [`FsError::NoAttribute`] if there is none.
+    #[boxed]
     pub async fn removexattr(&self, cred: &Cred, ino: Ino, name: &[u8]) -> FsResult<()> {
         self.check_unblocked(cred)?;
         self.recall(ino, Recall::Attributes).await;
@@ -395,11 +423,13 @@ impl Files {
 
     /// The directory of the named attributes of `ino`: its entries are made, read and removed as any others. `None` if it
     /// has none and none is to be made.
+    #[boxed]
     pub async fn named_dir(&self, ino: Ino, make: bool) -> FsResult<Option<Ino>> {
         self.tree.named_dir(ino, make).await
     }
 
     /// Makes a named attribute of `owner`, whose user bears it. `root` may do everything.
+    #[boxed]
     pub async fn create_named(
         &self,
         root: &Cred,
@@ -412,6 +442,7 @@ impl Files {
     }
 
     /// Removes all named attributes.
+    #[boxed]
     pub async fn remove_named(&self, ino: Ino) -> FsResult<()> {
         self.tree.remove_named(ino).await
     }

@@ -15,7 +15,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use futures::StreamExt;
-use larder_base::Timestamp;
+use larder_base::{Timestamp, boxed};
 use larder_fs::acl::Acl;
 use larder_fs::{
     ACCESS_READ, Attr, CreateMode, Cred, DirEntry, FileKind, FsError, FsResult, Ino, NameMatch, ReadData, SeekTo,
@@ -96,6 +96,7 @@ struct Made {
 
 impl Files {
     /// Whether the directory `dir` is `top` or lies below it, by inode.
+    #[boxed]
     pub async fn lies_within(&self, dir: Ino, top: Ino) -> FsResult<bool> {
         let mut at = dir;
         for step in 1..=PARENTS_MAX {
@@ -117,7 +118,8 @@ impl Files {
 
 impl Copying {
     /// A copy of a file, whole and durable, which has no name in `dir` yet. [`FsError::Busy`] if it was stopped.
-    pub async fn file(&self, source: &Attr, dir: Ino, stop: Stop<'_>) -> FsResult<Unnamed> {
+    #[boxed]
+    pub async fn file<'a>(&'a self, source: &Attr, dir: Ino, stop: Stop<'a>) -> FsResult<Unnamed> {
         let maker = if self.heir.is_some() { self.writer.as_root() } else { self.writer.clone() };
         let how = (&maker, self.initial_attr(source, None, &maker), self.is_exact(None));
         let copied = self.copied(source, dir, how, self.mtime, stop).await?;
@@ -127,7 +129,13 @@ impl Copying {
 
     /// Copies anything to the free name `name` in `dir`, with everything below it. Durable when it returns. The second value is
     /// what has been made, whole or not.
-    pub async fn tree(&self, source: &Attr, (dir, name): (Ino, &[u8]), stop: Stop<'_>) -> (Report, Option<Attr>) {
+    #[boxed]
+    pub async fn tree<'a>(
+        &'a self,
+        source: &Attr,
+        (dir, name): (Ino, &[u8]),
+        stop: Stop<'a>,
+    ) -> (Report, Option<Attr>) {
         let walk = Walk::new(self.source_tree(), self.reader.clone(), true);
         let mut run = Run { copying: self, stop, walk, made: None, pending: Vec::new(), report: Report::default() };
         if let Err(error) = run.top(source, dir, name).await {
@@ -142,6 +150,7 @@ impl Copying {
     }
 
     /// Takes back what [`Copying::tree`] has made.
+    #[boxed]
     pub async fn undo(&self, (dir, name): (Ino, &[u8]), made: &Attr) -> Report {
         let (to, root) = (self.target(), self.writer.as_root());
         match to.lookup(&root, dir, name, NameMatch::Exact).await {

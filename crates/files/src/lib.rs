@@ -52,6 +52,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
+use larder_base::boxed;
 use larder_folder::Folder;
 pub use larder_folder::{HostWatch, samba};
 use larder_fs::{AccessTimes, Answers, Aspects, Attr, Cred, Event, Ino, Keeper, StatFs, Witness, WriteVerifier};
@@ -251,6 +252,7 @@ impl Files {
     }
 
     /// The NFS server's record of clients that the tree keeps. [`larder_fs::FsError::NotSupported`]: it keeps none.
+    #[boxed]
     pub async fn nfs_clients(&self) -> larder_fs::FsResult<Option<Bytes>> {
         match &self.tree {
             Tree::Volume(volume) => volume.nfs_clients().await,
@@ -259,6 +261,7 @@ impl Files {
     }
 
     /// Replaces the record of [`Files::nfs_clients`], durably.
+    #[boxed]
     pub async fn set_nfs_clients(&self, record: &[u8]) -> larder_fs::FsResult<()> {
         match &self.tree {
             Tree::Volume(volume) => volume.set_nfs_clients(record).await,
@@ -348,6 +351,7 @@ impl Files {
 
     /// Has changes of a directory's entries by other programs of the host, which no door makes, among the events, until the
     /// result is dropped. `None` in a volume, where there are none. [`larder_fs::FsError::Refused`] at the kernel's limit, which it names.
+    #[boxed]
     pub async fn watch_host(&self, dir: Ino) -> larder_fs::FsResult<Option<HostWatch>> {
         match &self.tree {
             Tree::Volume(_) => Ok(None),

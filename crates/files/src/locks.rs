@@ -19,6 +19,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use larder_base::boxed;
 use larder_fs::Ino;
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -383,6 +384,7 @@ impl Files {
 
     /// Before a lock of a door without opens: clients of other doors that decide about locks of the file by themselves
     /// (with a delegation) stop doing so.
+    #[boxed]
     pub async fn recall_local_locks(&self, ino: Ino, exclusive: bool) {
         self.recall(ino, if exclusive { Recall::Data } else { Recall::Writes }).await;
     }
@@ -399,6 +401,7 @@ impl Files {
     }
 
     /// As [`Files::lock`], when the range is free (F_SETLKW). Who no longer wants it drops the future.
+    #[boxed]
     pub async fn lock_when_free(
         &self,
         ino: Ino,

@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use larder_base::boxed;
 use larder_fs::Ino;
 use parking_lot::Mutex;
 
@@ -301,6 +302,7 @@ impl Files {
     }
 
     /// Whether an open of another door denies this use of a file. Clients that keep it open for later close it first.
+    #[boxed]
     pub async fn is_denied_elsewhere(&self, ino: Ino, does: Uses) -> bool {
         if !self.shared.opens.denied(ino, self.door, does) {
             return false;

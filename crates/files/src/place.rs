@@ -4,6 +4,7 @@
 //!   knows.
 
 use bytes::Bytes;
+use larder_base::boxed;
 use larder_fs::{Cred, FsError, FsResult, Ino};
 
 use crate::Files;
@@ -20,6 +21,7 @@ const YIELD_EVERY: usize = 64;
 impl Files {
     /// The directory that holds the inode, and its name there; of a file with several names some name. [`FsError::NotFound`]
     /// if none is found.
+    #[boxed]
     pub async fn place(&self, ino: Ino) -> FsResult<(Ino, Bytes)> {
         match &self.tree {
             Tree::Folder(folder) => Box::pin(folder.place(ino)).await,
@@ -31,6 +33,7 @@ impl Files {
     }
 
     /// The names of the directories on the way from `top` to `dir`. [`FsError::NotFound`] if it does not lie there.
+    #[boxed]
     pub async fn names_below(&self, dir: Ino, top: Ino) -> FsResult<Vec<Bytes>> {
         if let Tree::Folder(folder) = &self.tree {
             return Box::pin(folder.names_below(dir, top)).await;
@@ -52,6 +55,7 @@ impl Files {
     }
 
     /// Whether `dir` is the directory `top` or lies below it.
+    #[boxed]
     pub async fn is_within(&self, dir: Ino, top: Ino) -> FsResult<bool> {
         let mut at = dir;
         for _ in 0..DEPTH_MAX {

@@ -14,6 +14,7 @@
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
+use larder_base::boxed;
 use larder_fs::acl::DELETE;
 use larder_fs::{
     AccessTimes, Answers, Attr, Changed, Cred, DirEntry, FileKind, FsError, FsResult, Ino, NameMatch, SetAttr,
@@ -277,6 +278,7 @@ impl Files {
 
     /// Removes old removals for good, and folders of the bin that this empties. Returns the number of files and folders
     /// removed.
+    #[boxed]
     pub async fn thin_bin(&self, age: Age) -> FsResult<u64> {
         let Some(bin) = &self.bin else { return Ok(0) };
         let files = self.outright();

@@ -6,7 +6,7 @@
 //! - `remove.failures_stay`: a name that cannot be removed stays, with the folders around it.
 
 use bytes::Bytes;
-use larder_base::Timestamp;
+use larder_base::{Timestamp, boxed};
 use larder_fs::{Attr, Cred, DirEntry, FileKind, FsError, FsResult, Ino};
 
 use crate::Files;
@@ -23,13 +23,14 @@ struct Doomed {
 impl Files {
     /// Removes `name` in `dir`, the inode of `attr`, with everything below it. Files that changed after `unchanged_since` stay,
     /// with [`FsError::NotSync`].
-    pub async fn remove_tree(
-        &self,
+    #[boxed]
+    pub async fn remove_tree<'a>(
+        &'a self,
         cred: &Cred,
         (dir, name): (Ino, &[u8]),
         attr: &Attr,
         unchanged_since: Option<Timestamp>,
-        stop: Stop<'_>,
+        stop: Stop<'a>,
     ) -> Report {
         let mut report = Report::default();
         if attr.kind != FileKind::Directory {

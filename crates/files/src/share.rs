@@ -4,6 +4,7 @@
 //!   does nothing. A volume shares the extents, the host's filesystem copies as it likes (on XFS and btrfs by sharing).
 //! - `copy.small_moves_bytes`: sharing stores what is in memory first, which costs more than a short copy.
 
+use larder_base::boxed;
 use larder_fs::{Changed, Cred, FsError, FsResult, Ino};
 
 use crate::Files;
@@ -24,6 +25,7 @@ impl Files {
     /// Lets a range of `target` be what `source` has, all or nothing, after other clients have given back their caches.
     /// [`FsError::NotSupported`] in folders of the host. See [`larder_volume::Volume::clone_range`] for the other errors. The
     /// caller has checked the rights.
+    #[boxed]
     pub async fn clone_range(
         &self,
         cred: &Cred,
@@ -45,6 +47,7 @@ impl Files {
 
     /// Copies up to `len` bytes without moving them, from the front. Returns how many: 0, if the caller has to move them. The
     /// copy is as durable as any change of names. The caller has checked the rights, and that the ranges do not overlap.
+    #[boxed]
     pub async fn copy_range(&self, cred: &Cred, source: (Ino, u64), target: (Ino, u64), len: u64) -> FsResult<u64> {
         if len < SHARED_BYTES_MIN {
             return Ok(0);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use larder_api::PoolStatus;
 use larder_base::Seat;
-use larder_base::{LogStore, SystemClock};
+use larder_base::{LogStore, SystemClock, boxed};
 use larder_store::{
     AfterLog, Beating, Bill, Bucket, BucketError, BucketLog, Bypass, Cached, DiskCache, FollowedLog, Machine, Owner,
     OwnerRecord, Prices, ReadOnly, TakeOver, Use,
@@ -66,6 +66,7 @@ pub struct Taking {
 
 impl OpenBucket {
     /// Takes the store.
+    #[boxed]
     pub async fn take(config: &StoreSettings, taking: Taking) -> Result<Self, KeepError> {
         let place = taking.journal.clone();
         let taken = Self::take_with(config, taking).await;
@@ -139,6 +140,7 @@ impl OpenBucket {
     }
 
     /// The machines that sit at the store, this one among them.
+    #[boxed]
     pub async fn seats(&self) -> Result<Vec<(Seat, OwnerRecord)>, KeepError> {
         let seats = larder_store::look_at_all(&*self.bucket.store).await;
         seats.map_err(|error| bucket_error(&self.name, &error))
@@ -254,6 +256,7 @@ impl OpenBucket {
     }
 
     /// Lets go of the entries that never reached the bucket.
+    #[boxed]
     pub async fn forget_lost(&self) -> Result<(), KeepError> {
         let Some(journal) = &self.journal else { return Ok(()) };
         let forgotten = journal.place.local.forget_lost().await;
@@ -281,6 +284,7 @@ impl OpenBucket {
     }
 
     /// Gives the store back. If that fails, its next user has to say that this machine is gone.
+    #[boxed]
     pub async fn close(&self) {
         if let Some(journal) = &self.journal
             && !matches!(tokio::time::timeout(CLOSE_WAIT_MAX, journal.log.drained()).await, Ok(Ok(())))

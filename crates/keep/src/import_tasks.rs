@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
+use larder_base::boxed;
 use larder_import::Progress;
 use parking_lot::Mutex;
 use tokio_util::task::TaskTracker;
@@ -21,6 +22,7 @@ impl Imports {
     }
 
     /// Ends all, with what has its name kept.
+    #[boxed]
     pub async fn stop(&self) {
         self.tasks.close();
         self.running.lock().iter().filter_map(Weak::upgrade).for_each(|progress| progress.stop());

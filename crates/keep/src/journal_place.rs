@@ -1,5 +1,6 @@
 //! The pool whose journal answers for a store: what waits in it, what is missing without it, and how that is said.
 
+use larder_base::boxed;
 use larder_base::log::LogError;
 use larder_base::units::ByteSize;
 use larder_pool::Pool;
@@ -36,6 +37,7 @@ impl JournalPlace {
 
     /// Moves what an earlier process left into objects, while this machine cannot have the store: the journal is for others, too. Says
     /// what is kept.
+    #[boxed]
     pub async fn keep(&self, store: &str) {
         let parked = match self.local.park().await {
             Ok(parked) => parked,
@@ -66,6 +68,7 @@ impl JournalPlace {
 }
 
 impl OpenJournal {
+    #[boxed]
     pub async fn open(store: &str, machine: String, log: BucketLog, place: JournalPlace) -> Result<Self, KeepError> {
         let failed = |error| log_error(store, &error);
         let log = JournaledLog::recover(log, place.local.clone()).await.map_err(failed)?;

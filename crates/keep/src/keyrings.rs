@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use larder_api::{Encrypt, VolumeSecret};
-use larder_base::wipe;
+use larder_base::{boxed, wipe};
 use larder_crypt::{
     Cipher, HalfSealed, Keyring, KeyringError, Keys, Master, RecoveryKey, Renewal, SealedLog, SealedStore, Secret, Work,
 };
@@ -115,6 +115,7 @@ pub(crate) fn folder_of(id: Uuid) -> Path {
 }
 
 /// The keyring of a volume. `None`: there is none.
+#[boxed]
 pub async fn keyring(store: &dyn ObjectStore, id: Uuid) -> Result<Option<(Keyring, UpdateVersion)>, KeepError> {
     let path = folder_of(id).join(KEYRING);
     let failed = |error: &dyn std::fmt::Display| {
@@ -134,6 +135,7 @@ pub async fn keyring(store: &dyn ObjectStore, id: Uuid) -> Result<Option<(Keyrin
 }
 
 /// The keys that `secret` opens a keyring for.
+#[boxed]
 pub async fn keys_of(keyring: Keyring, secret: Secret) -> Result<Keys, KeepError> {
     let Opened { ring, master, .. } = opened(keyring, secret).await?;
     ring.keys(&master).map_err(|error| keyring_error(&error))
@@ -150,6 +152,7 @@ pub struct Opened {
 }
 
 /// Opens a keyring on a thread of its own: a passphrase takes a second of a core, on purpose.
+#[boxed]
 pub async fn opened(mut ring: Keyring, secret: Secret) -> Result<Opened, KeepError> {
     let work = move || {
         let (master, slot) = ring.unlock_slot(&secret)?;
@@ -231,6 +234,7 @@ pub fn locked(volume: &str) -> KeepError {
         .action(format!("open it with: larder volume unlock {volume}"))
 }
 
+#[boxed]
 pub async fn write_keyring(store: &dyn ObjectStore, id: Uuid, ring: &Keyring, mode: PutMode) -> Result<(), KeepError> {
     let payload = PutPayload::from(ring.encode());
     let put = store.put_opts(&folder_of(id).join(KEYRING), payload, mode.into()).await;

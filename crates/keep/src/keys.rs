@@ -10,6 +10,7 @@
 use std::sync::Arc;
 
 use larder_api::{Encrypt, KeySlot, KeysRequest, KeysStatus, VolumeStatus};
+use larder_base::boxed;
 use larder_crypt::{Keyring, KeyringError, Keys, Master, Secret};
 use larder_fs::{FsError, FsResult};
 use larder_volume::{Outdated, Properties, Seals, VolumeInfo};
@@ -80,6 +81,7 @@ impl Store {
         info.sealed && !self.unlocked.are_unlocked(info)
     }
 
+    #[boxed]
     pub async fn sealed(&self, name: &str) -> Result<(VolumeInfo, Keyring, UpdateVersion), KeepError> {
         let infos = self.registry.list().await.map_err(|error| self.failure(name, &error))?;
         let info =
@@ -96,6 +98,7 @@ impl Store {
     }
 
     /// Opens the volume with `secret`.
+    #[boxed]
     pub async fn unlock(&self, name: &str, secret: Secret) -> Result<(), KeepError> {
         let (info, ring, version) = self.sealed(name).await?;
         let Opened { ring, master, slot, is_settled } = opened(ring, secret).await?;
@@ -133,12 +136,14 @@ impl Store {
     }
 
     /// Whether it is locked, and nobody meant it to be.
+    #[boxed]
     pub async fn waits_for_key(&self, name: &str) -> Result<bool, KeepError> {
         let (info, _, _) = self.sealed(name).await?;
         Ok(self.is_locked(&info) && !self.unlocked.locked.lock().contains(&info.id))
     }
 
     /// Nobody gets to the volume any more (`keys.locked_first`). Returns the keys, in case it cannot be closed.
+    #[boxed]
     pub async fn forget_keys(&self, name: &str) -> Result<Option<Forgotten>, KeepError> {
         let (info, _, _) = self.sealed(name).await?;
         self.passes.stop(info.id).await;
@@ -148,6 +153,7 @@ impl Store {
     }
 
     /// Closes the volume whose keys were forgotten. Somebody still uses it: the keys are back.
+    #[boxed]
     pub async fn close_locked(&self, name: &str, forgotten: Forgotten) -> Result<(), KeepError> {
         let patience = Patience::from_now();
         loop {
@@ -166,6 +172,7 @@ impl Store {
         }
     }
 
+    #[boxed]
     pub async fn keys_status(&self, name: &str) -> Result<KeysStatus, KeepError> {
         let (info, ring, _) = self.sealed(name).await?;
         Ok(self.keys_shown(&info, &ring, None))
@@ -196,6 +203,7 @@ impl Store {
     }
 
     /// Changes the ways to open the volume. `secret` is one of them now.
+    #[boxed]
     pub async fn change_keys(&self, name: &str, request: KeysRequest) -> Result<KeysStatus, KeepError> {
         let (info, ring, version) = self.sealed(name).await?;
         // `keyring.slots_here_are_apart`
@@ -249,6 +257,7 @@ pub struct Forgotten {
 
 impl Store {
     /// Volumes whose keys in memory are not those of their keyrings any more, and whether one is being given others.
+    #[boxed]
     pub async fn outgrown_keys(&self) -> FsResult<(Vec<Outdated>, bool)> {
         let (mut outdated, mut is_sealing) = (Vec::new(), false);
         for info in self.registry.list().await?.into_iter().filter(|info| info.sealed) {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use larder_api::SealingStatus;
+use larder_base::boxed;
 use larder_crypt::{Keys, Passed, Progress, Resealing};
 use larder_volume::{Registry, Sealing, VolumeInfo};
 use object_store::{ObjectStore, PutMode};
@@ -63,6 +64,7 @@ impl Passes {
     }
 
     /// `passes.stopped_first`
+    #[boxed]
     pub async fn stop(&self, id: Uuid) {
         let pass = self.0.lock().remove(&id);
         if let Some(pass) = pass {
@@ -139,6 +141,7 @@ impl Work {
         tracing::info!("the volume '{pool}/{name}' is {word}");
     }
 
+    #[boxed]
     pub async fn pass(&self) -> object_store::Result<Passed> {
         let resealing = Resealing {
             store: Arc::clone(&self.store),
@@ -150,6 +153,7 @@ impl Work {
     }
 
     /// `passes.old_keys_last`
+    #[boxed]
     pub async fn end(&self) -> Result<(), KeepError> {
         let lost = || KeepError::unavailable("its keyring is gone");
         let (mut ring, version) = keyrings::keyring(&*self.store, self.info.id).await?.ok_or_else(lost)?;

@@ -10,7 +10,7 @@ use larder_api::{
     Done, Received, ReplicaState, SendRequest, SentSnapshot, SnapshotCounts, SnapshotStatus, SnapshotsRequest,
     SnapshotsStatus,
 };
-use larder_base::{Timestamp, hex};
+use larder_base::{Timestamp, boxed, hex};
 use larder_fs::{FsError, SnapshotInfo};
 use larder_volume::HAS_CLONES;
 use larder_volume::replica::{Outgoing, ReceiveLimits, ReplicaInfo, ReplicaSnapshot, Resume, ns_of};
@@ -30,18 +30,21 @@ const REFUSALS_MAX: usize = 64;
 pub type Input<'a> = BoxStream<'a, Result<Bytes, String>>;
 
 impl Store {
+    #[boxed]
     pub async fn is_replica(&self, volume: &str) -> Result<bool, KeepError> {
         let infos = self.registry.list().await.map_err(|error| self.failure(volume, &error))?;
         Ok(infos.iter().any(|info| info.name == volume && info.replica))
     }
 
     /// Whether it is a replica as files.
+    #[boxed]
     pub async fn is_copy(&self, volume: &str) -> Result<bool, KeepError> {
         let infos = self.registry.list().await.map_err(|error| self.failure(volume, &error))?;
         Ok(infos.iter().any(|info| info.name == volume && info.copy))
     }
 
     /// Begins to send a snapshot.
+    #[boxed]
     pub async fn send_out(&self, volume: &str, request: &SendRequest) -> Result<Outgoing, KeepError> {
         let SendRequest { snapshot, from, resume, keys_only } = request;
         let bad_token = || {
@@ -84,7 +87,13 @@ impl Store {
         Ok(Outgoing { stream, ..sent })
     }
 
-    pub async fn receive(&self, volume: &str, limits: ReceiveLimits, input: Input<'_>) -> Result<Received, KeepError> {
+    #[boxed]
+    pub async fn receive<'a>(
+        &'a self,
+        volume: &str,
+        limits: ReceiveLimits,
+        input: Input<'a>,
+    ) -> Result<Received, KeepError> {
         let input = input.map(|piece| piece.map_err(|why| FsError::Io(why.into()))).boxed();
         let received = self.registry.receive_within(volume, limits, input).await;
         if let Err(FsError::Refused(why)) = &received {
@@ -128,6 +137,7 @@ impl Store {
     }
 
     /// What a replica has; nothing, where there is none yet.
+    #[boxed]
     pub async fn replica_state(&self, volume: &str) -> Result<ReplicaState, KeepError> {
         let replica = match self.registry.replica(volume).await {
             Err(FsError::NotFound) => return Ok(ReplicaState::default()),
@@ -151,18 +161,21 @@ impl Store {
     }
 
     /// How often what opens an encrypted volume has changed.
+    #[boxed]
     pub async fn key_changes(&self, volume: &str) -> Result<Option<u64>, KeepError> {
         let infos = self.registry.list().await.map_err(|error| self.failure(volume, &error))?;
         let Some(info) = infos.into_iter().find(|info| info.name == volume && info.sealed) else { return Ok(None) };
         Ok(keyrings::keyring(&*self.store(), info.id).await?.map(|(ring, _)| ring.changes()))
     }
 
+    #[boxed]
     pub async fn promote(&self, volume: &str) -> Result<Done, KeepError> {
         self.registry.promote(volume).await.map_err(|error| self.failure(volume, &error))?;
         Ok(Done {})
     }
 
     /// Removes the automatic snapshots of a replica that its retention does not need.
+    #[boxed]
     pub async fn thin_replica(&self, volume: &str, keep: &SnapshotCounts) -> Result<(), KeepError> {
         let replica = self.registry.replica(volume).await.map_err(|error| self.failure(volume, &error))?;
         let secs = |secs| DateTime::from_timestamp(secs, 0);
@@ -186,6 +199,7 @@ impl Store {
     }
 
     /// The snapshots of a replica.
+    #[boxed]
     pub async fn received(&self, volume: &str) -> Result<SnapshotsStatus, KeepError> {
         let replica = self.registry.replica(volume).await.map_err(|error| self.failure(volume, &error))?;
         Ok(SnapshotsStatus {

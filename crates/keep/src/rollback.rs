@@ -6,6 +6,7 @@
 //!   is changed. One that has to stay since then leaves all in place, and the answer says that the volume went back.
 
 use larder_api::SnapshotsStatus;
+use larder_base::boxed;
 use larder_fs::{FsError, SnapshotInfo};
 
 use crate::error::KeepError;
@@ -15,6 +16,7 @@ use crate::uses::Patience;
 
 impl Store {
     /// All of it, for a command that works on the disks itself.
+    #[boxed]
     pub async fn roll_back(
         &self,
         volume: &str,
@@ -32,6 +34,7 @@ impl Store {
     }
 
     /// Whether there is such a snapshot, and those that are to go may.
+    #[boxed]
     pub async fn may_go_back(&self, volume: &str, snapshot: &str, destroy_later: bool) -> Result<(), KeepError> {
         let infos = self.volume(volume).await?.snapshots();
         let full = |name: &str| format!("{}/{volume}@{name}", self.name);
@@ -46,6 +49,7 @@ impl Store {
     }
 
     /// `rollback.saved_first`
+    #[boxed]
     pub async fn save_before(&self, volume: &str) -> Result<Option<String>, KeepError> {
         let open = self.volume(volume).await?;
         if !open.changed_since_snapshot() {
@@ -58,6 +62,7 @@ impl Store {
     }
 
     /// Where the volume is as it was, the snapshot goes that nobody was told of.
+    #[boxed]
     pub async fn drop_saved(&self, volume: &str, saved: Option<&str>) {
         let (Some(saved), Ok(open)) = (saved, self.volume_anyway(volume).await) else { return };
         if let Err(error) = open.drop_saved().await {
@@ -65,6 +70,7 @@ impl Store {
         }
     }
 
+    #[boxed]
     pub async fn go_back(&self, volume: &str, snapshot: &str) -> Result<(), KeepError> {
         let patience = Patience::from_now();
         loop {
@@ -81,6 +87,7 @@ impl Store {
         }
     }
 
+    #[boxed]
     pub async fn gone_back(
         &self,
         volume: &str,

@@ -1,7 +1,7 @@
 //! Scrubs of open pools, and what their findings mean for files.
 
 use larder_api::{ByteRange, Damage, DamagedFile, DamagedMetadata, PoolScrub, PoolStatus, ScrubStatus};
-use larder_base::shell;
+use larder_base::{boxed, shell};
 use larder_volume::{DamageReport, DamagedObject};
 
 use crate::damage::{damaged_objects, gone_of};
@@ -10,6 +10,7 @@ use crate::store::Store;
 use crate::translate::{self, scrub_status};
 
 impl Store {
+    #[boxed]
     pub async fn scrub_status(&self) -> PoolScrub {
         let (damage, unused) = self.damage().await;
         let scrub =
@@ -18,6 +19,7 @@ impl Store {
     }
 
     /// Start, pause or stop.
+    #[boxed]
     pub async fn scrub_do(&self, action: &str, why: &str) -> Result<PoolScrub, KeepError> {
         let pool = self.need_disks()?;
         let done = match action {
@@ -50,6 +52,7 @@ impl Store {
     }
 
     /// Tells the pool what its volumes need and it has not.
+    #[boxed]
     pub async fn look_for_gone(&self) {
         // Of a bucket nobody lists all objects just to look: that is on the bill.
         let Some(pool) = self.disk_pool() else { return };
@@ -73,6 +76,7 @@ impl Store {
         self.disk_pool().is_some_and(|pool| pool.is_busy())
     }
 
+    #[boxed]
     pub async fn scrub_wait(&self) {
         if let Some(pool) = self.disk_pool() {
             pool.scrub_wait().await;
@@ -80,6 +84,7 @@ impl Store {
     }
 
     /// The status, with the files that have lost data.
+    #[boxed]
     pub async fn status_with_damage(&self) -> PoolStatus {
         let (damage, unused) = self.damage().await;
         self.told(damage, unused)

@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use larder_api::{Encrypt, Rekey};
+use larder_base::boxed;
 use larder_crypt::{Keyring, Keys};
 use larder_fs::{FsError, FsResult};
 use larder_volume::{Sealing, VolumeInfo};
@@ -39,6 +40,7 @@ impl NewKeys {
 }
 
 impl Store {
+    #[boxed]
     pub async fn info(&self, name: &str) -> Result<VolumeInfo, KeepError> {
         let infos = self.registry.list().await.map_err(|error| self.failure(name, &error))?;
         infos.into_iter().find(|info| info.name == name).ok_or_else(|| self.failure(name, &FsError::NotFound))
@@ -52,6 +54,7 @@ impl Store {
     }
 
     /// The keys of a volume that is not encrypted yet.
+    #[boxed]
     pub async fn first_keys(&self, name: &str, encrypt: Encrypt) -> Result<NewKeys, KeepError> {
         if self.info(name).await?.sealed {
             return Err(KeepError::exists(format!("the volume '{}/{name}' is encrypted already", self.name))
@@ -62,6 +65,7 @@ impl Store {
         Ok(NewKeys { ring, keys, mode: PutMode::Overwrite, recovery })
     }
 
+    #[boxed]
     pub async fn next_keys(&self, name: &str, rekey: Rekey) -> Result<NewKeys, KeepError> {
         let (info, ring, version) = self.sealed(name).await?;
         if self.is_locked(&info) {
@@ -81,6 +85,7 @@ impl Store {
     }
 
     /// Closes the volume as soon as nobody uses it, and opens it with its new keys.
+    #[boxed]
     pub async fn change_over(&self, name: &str, sealing: Sealing, new: NewKeys) -> Result<(), KeepError> {
         let id = self.info(name).await?.id;
         let patience = Patience::from_now();

@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 
+use larder_base::boxed;
 use larder_volume::Volume;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -80,6 +81,7 @@ impl SnapshotRuns {
         self.wake.notify_one();
     }
 
+    #[boxed]
     pub async fn woken(&self) {
         self.wake.notified().await;
     }

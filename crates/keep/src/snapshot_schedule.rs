@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use larder_api::{SnapshotCounts, SnapshotSchedule};
-use larder_base::passed;
+use larder_base::{boxed, passed};
 use larder_fs::{FsError, SnapshotInfo};
 use larder_volume::Volume;
 
@@ -20,6 +20,7 @@ use crate::translate;
 pub const AFTER_THE_HOUR: Duration = Duration::from_secs(5);
 
 /// Whether one was taken. Snapshots up to the number `since` are of before the clock was set back (`schedules.set_back`).
+#[boxed]
 pub async fn take_due(
     volume: &Volume,
     name: &VolumeName,
@@ -39,6 +40,7 @@ fn lately(mut automatic: Vec<(SnapshotInfo, DateTime<Utc>)>, since: u64) -> Vec<
 }
 
 /// Whether one was taken: somebody may have been faster, in this minute.
+#[boxed]
 pub async fn take(volume: &Volume, name: &VolumeName, since: u64, now: DateTime<Utc>) -> Result<bool, KeepError> {
     let Some(called) = free_name(volume, since, now) else {
         return Err(KeepError::internal(format!("this machine's clock says {now}")).action("set the clock"));

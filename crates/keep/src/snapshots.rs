@@ -4,7 +4,7 @@
 //!   newest. All names of a request are looked up before the first snapshot goes.
 
 use larder_api::{CloneRequest, DiffEntry, DiffRequest, SnapshotsRequest, SnapshotsStatus, VolumeStatus};
-use larder_base::Timestamp;
+use larder_base::{Timestamp, boxed};
 use larder_fs::{DiffKind, Difference, FileKind, FsError};
 use larder_volume::Volume;
 
@@ -14,6 +14,7 @@ use crate::snapshot_words::{free_name, hold_error, selected, shown, snapshot_err
 use crate::store::Store;
 
 impl Store {
+    #[boxed]
     pub async fn snapshots(&self, volume: &str) -> Result<SnapshotsStatus, KeepError> {
         if self.is_replica(volume).await? {
             return self.received(volume).await;
@@ -40,6 +41,7 @@ impl Store {
         }
     }
 
+    #[boxed]
     pub async fn change_snapshots(
         &self,
         volume: &str,
@@ -97,6 +99,7 @@ impl Store {
 
 impl Store {
     /// Makes a volume that begins as a snapshot.
+    #[boxed]
     pub async fn clone_snapshot(&self, volume: &str, request: &CloneRequest) -> Result<VolumeStatus, KeepError> {
         let CloneRequest { snapshot, name } = request;
         let name = match name.split_once('/') {
@@ -120,6 +123,7 @@ impl Store {
         Ok(VolumeStatus { origin: Some(format!("{volume}@{snapshot}")), ..status })
     }
 
+    #[boxed]
     pub async fn diff(&self, volume: &str, request: &DiffRequest) -> Result<Vec<DiffEntry>, KeepError> {
         let open = self.volume(volume).await?;
         let all: Vec<String> = open.snapshots().into_iter().map(|info| info.name).collect();

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use larder_api::{CheckResult, PoolListed, PoolStatus, VolumeStatus};
+use larder_base::boxed;
 use larder_files::Files;
 use larder_files::folders::Folders;
 use larder_volume::Volume;
@@ -60,6 +61,7 @@ impl Storage {
     }
 
     /// An existing volume, `VOLUME` or `POOL/VOLUME` as a person writes it: of several pools the only one that has such a volume.
+    #[boxed]
     pub async fn find(&self, text: &str) -> Result<(Arc<Store>, String), KeepError> {
         let pools = self.all();
         if text.contains('/') || pools.len() < 2 {
@@ -115,15 +117,18 @@ impl Storage {
         self.named(name).is_ok_and(|(pool, volume)| pool.closed.lock().contains(&volume))
     }
 
+    #[boxed]
     pub async fn files(&self, name: &VolumeName) -> Result<Files, KeepError> {
         self.pool(Some(&name.pool))?.files(&name.volume).await
     }
 
+    #[boxed]
     pub async fn volume(&self, name: &VolumeName) -> Result<Volume, KeepError> {
         self.pool(Some(&name.pool))?.volume(&name.volume).await
     }
 
     /// Makes what `listed` and `statuses` say true now: idle pools do not look at their disks.
+    #[boxed]
     pub async fn look(&self) {
         for pool in self.all() {
             pool.look().await;
@@ -134,6 +139,7 @@ impl Storage {
         self.all().iter().map(|p| p.listed()).collect()
     }
 
+    #[boxed]
     pub async fn statuses(&self) -> Vec<PoolStatus> {
         let mut list = Vec::new();
         for pool in self.all() {
@@ -147,6 +153,7 @@ impl Storage {
         self.all().iter().map(|pool| pool.known_status()).collect()
     }
 
+    #[boxed]
     pub async fn volumes(&self) -> Result<Vec<VolumeStatus>, KeepError> {
         let mut list = Vec::new();
         for pool in self.all() {
@@ -156,6 +163,7 @@ impl Storage {
     }
 
     /// Checks one volume, all of a pool, or all there are.
+    #[boxed]
     pub async fn check(
         &self,
         pool: Option<&str>,
@@ -213,6 +221,7 @@ impl Storage {
     }
 
     /// Closes every pool; the first failure is returned after all were tried. Stores come first: the journal of a pool may be theirs.
+    #[boxed]
     pub async fn close(&self) -> Result<(), KeepError> {
         let mut first = Ok(());
         let mut all = self.all();

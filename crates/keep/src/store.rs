@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use larder_api::{CheckResult, Encrypt, PoolChangePlan, PoolListed, PoolStatus, VolumeChange, VolumeStatus};
-use larder_base::SystemClock;
 use larder_base::units::ByteSize;
+use larder_base::{SystemClock, boxed};
 use larder_files::{Files, Services};
 use larder_fs::{Cred, FsError};
 use larder_pool::{Change, Pool};
@@ -89,11 +89,13 @@ const CHECK_WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(5);
 
 impl Store {
     /// Opens the registry on a pool already open.
+    #[boxed]
     pub async fn start(pool: Pool, memory: ByteSize) -> Result<Self, KeepError> {
         Self::start_unlocked(pool, memory, Arc::default()).await
     }
 
     /// As `start`, for the pool of a store that was closed: volumes stay unlocked.
+    #[boxed]
     pub async fn start_again(&self, pool: Pool, memory: ByteSize) -> Result<Self, KeepError> {
         Self::start_unlocked(pool, memory, Arc::clone(&self.unlocked)).await
     }
@@ -123,6 +125,7 @@ impl Store {
     }
 
     /// Takes a store in a bucket and opens the registry of its volumes.
+    #[boxed]
     pub async fn start_bucket(config: &StoreSettings, taking: Taking, memory: ByteSize) -> Result<Self, KeepError> {
         if let Some(seconds) = config.read_only {
             return Self::follow_bucket(config, std::time::Duration::from_secs(seconds), memory).await;
@@ -201,6 +204,7 @@ impl Store {
     }
 
     /// Finds out which disks are gone or back. A disk that hangs delays the answer only so long.
+    #[boxed]
     pub async fn look(&self) {
         let Some(pool) = self.disk_pool() else { return };
         match tokio::time::timeout(CHECK_WAIT_MAX, pool.check()).await {
@@ -275,6 +279,7 @@ impl Store {
     }
 
     /// Changes the disks or the layout; `dry_run` only says what that would mean.
+    #[boxed]
     pub async fn change(&self, change: &Change, dry_run: bool) -> Result<PoolChangePlan, KeepError> {
         let pool = self.need_disks()?;
         if dry_run {
@@ -332,6 +337,7 @@ impl Store {
     }
 
     /// Lets go of the changes that were acknowledged from a journal and never reached the store.
+    #[boxed]
     pub async fn forget_lost(&self) -> Result<(), KeepError> {
         match self.bucket() {
             Some(bucket) => bucket.forget_lost().await,
@@ -347,10 +353,12 @@ impl Store {
         self.registry.give_some_memory_back()
     }
 
+    #[boxed]
     pub async fn clear(&self) -> Result<(), KeepError> {
         self.need_disks()?.clear().await.map_err(|e| translate::pool_error(&e))
     }
 
+    #[boxed]
     pub async fn metrics(&self, out: &mut larder_base::metrics::Metrics) {
         match &self.ground {
             Ground::Pool(pool) => pool.metrics(out),
@@ -364,10 +372,12 @@ impl Store {
     }
 
     /// The file service that doors share.
+    #[boxed]
     pub async fn files(&self, name: &str) -> Result<Files, KeepError> {
         self.volume(name).await.map(|volume| self.services.of(volume))
     }
 
+    #[boxed]
     pub async fn volume(&self, name: &str) -> Result<Volume, KeepError> {
         if self.closed.lock().contains(name) {
             let message = format!("the volume '{}/{name}' is closed for a moment", self.name);
@@ -377,6 +387,7 @@ impl Store {
     }
 
     /// For the work that a volume is closed for.
+    #[boxed]
     pub async fn volume_anyway(&self, name: &str) -> Result<Volume, KeepError> {
         self.registry.volume(name).await.map_err(|e| self.failure(name, &e))
     }
@@ -402,6 +413,7 @@ impl Store {
 
     /// What makes the volumes of a pool store again that had stopped while its disks were away. Nothing does as long as the
     /// disks take no writes.
+    #[boxed]
     pub async fn remedy(&self) -> Option<Remedy> {
         let pool = self.disk_pool().filter(|_| self.has_stopped())?;
         if !pool.takes_writes() {
@@ -421,6 +433,7 @@ impl Store {
     }
 
     /// Opens a volume anew that had stopped storing, as after a crash. Its doors are closed.
+    #[boxed]
     pub async fn open_anew(&self, volume: &str) -> Result<(), KeepError> {
         let patience = Patience::from_now();
         loop {
@@ -432,6 +445,7 @@ impl Store {
         }
     }
 
+    #[boxed]
     pub async fn volumes(&self) -> Result<Vec<VolumeStatus>, KeepError> {
         let state = self.listed_state();
         if let Some(list) = self.listed_before(state) {
@@ -479,6 +493,7 @@ impl Store {
     }
 
     /// With how full it is, where it can be opened.
+    #[boxed]
     pub async fn status_of(&self, info: &VolumeInfo) -> VolumeStatus {
         let opened = match info.copy {
             true => self.registry.copied(&info.name).await,
@@ -493,6 +508,7 @@ impl Store {
         VolumeStatus { encryption: self.cipher_of(info).await, locked: self.is_locked(info), sealing, ..status }
     }
 
+    #[boxed]
     pub async fn create(
         &self,
         name: &str,
@@ -509,6 +525,7 @@ impl Store {
 
     /// Makes a volume that snapshots of another are copied into, with properties that differ from `properties` as `change` says.
     /// Returns the recovery key, if one was asked for.
+    #[boxed]
     pub async fn create_copy(
         &self,
         name: &str,
@@ -527,6 +544,7 @@ impl Store {
         made.map(|()| None).map_err(|error| self.failure(name, &error))
     }
 
+    #[boxed]
     pub async fn set(&self, name: &str, change: &VolumeChange) -> Result<VolumeStatus, KeepError> {
         let infos = self.registry.list().await.map_err(|e| self.failure(name, &e))?;
         let Some(old) = infos.into_iter().find(|v| v.name == name) else {
@@ -572,6 +590,7 @@ impl Store {
 
     /// Refuses while a snapshot of the volume is held or has clones; unless it goes `with_snapshots`, while there is any. A replica is
     /// nothing but its snapshots.
+    #[boxed]
     pub async fn may_be_destroyed(&self, name: &str, with_snapshots: bool) -> Result<(), KeepError> {
         if self.is_read_only() {
             let message = format!("the store '{}' is served read-only here", self.name);
@@ -628,6 +647,7 @@ impl Store {
     }
 
     /// Refuses while a snapshot of any volume is held.
+    #[boxed]
     pub async fn check_all_unheld(&self) -> Result<(), KeepError> {
         for info in self.registry.list().await.unwrap_or_default() {
             self.check_held(&info.name).await?;
@@ -635,6 +655,7 @@ impl Store {
         Ok(())
     }
 
+    #[boxed]
     pub async fn destroy(&self, name: &str) -> Result<(), KeepError> {
         let infos = self.registry.list().await.map_err(|e| self.failure(name, &e))?;
         let is_it = |info: &&VolumeInfo| info.name == name;
@@ -652,6 +673,7 @@ impl Store {
         Ok(())
     }
 
+    #[boxed]
     pub async fn check(&self, name: &str, read_data: bool) -> Result<CheckResult, KeepError> {
         let _use = self.uses.begin(name, "a check".into());
         let _bypass = match &self.ground {
@@ -699,6 +721,7 @@ impl Store {
 
     /// Flushes and closes everything (`storage.closing_order`). A volume that cannot flush is
     /// reported; the pool closes all the same.
+    #[boxed]
     pub async fn close(&self) -> Result<(), KeepError> {
         self.passes.stop_all().await;
         self.imports.stop().await;
@@ -734,6 +757,7 @@ impl Store {
 
     /// Closes, and marks the pool as ready for another machine. Where a volume cannot flush, the pool closes without the mark
     /// (`storage.closing_order`).
+    #[boxed]
     pub async fn export(&self) -> Result<(), KeepError> {
         self.passes.stop_all().await;
         self.imports.stop().await;

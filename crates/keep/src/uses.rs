@@ -1,5 +1,6 @@
 //! What keeps a volume from being closed: the work that holds it by name, and the time that is given to all else.
 
+use larder_base::boxed;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -24,6 +25,7 @@ impl Patience {
         Instant::now() < self.until
     }
 
+    #[boxed]
     pub async fn pause(&self) {
         tokio::time::sleep(PAUSE).await;
     }

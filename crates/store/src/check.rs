@@ -12,6 +12,7 @@ use object_store::{
 };
 
 use crate::names::probe_folder;
+use larder_base::boxed;
 
 /// Parts of an upload, but for the last, have this length at least.
 const PART_BYTES: usize = 5 << 20;
@@ -55,6 +56,7 @@ struct Checker {
 }
 
 /// Tries everything in a folder of its own, which is removed afterwards. Ends early if the store cannot be written to.
+#[boxed]
 pub async fn check(store: Arc<dyn ObjectStore>) -> Vec<Probe> {
     let folder = probe_folder(&uuid::Uuid::new_v4().simple().to_string());
     let mut checker = Checker { store, folder, probes: Vec::new() };

@@ -15,6 +15,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
+use larder_base::boxed;
 use larder_base::log::{LogEntry, LogError, LogStore, Receipt};
 use object_store::path::Path;
 use object_store::{
@@ -40,6 +41,7 @@ impl FollowedLog {
 }
 
 /// The entries of a stream that can still be read, for a recovery, and what is wrong with the others, one sentence each.
+#[boxed]
 pub async fn left_of_log(store: &dyn ObjectStore, stream: &str) -> (Vec<LogEntry>, Vec<String>) {
     let (mut entries, mut faults) = (Vec::new(), Vec::new());
     let objects = match list(store, stream, 0).await {

@@ -30,6 +30,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::future::{BoxFuture, Shared};
 use futures::{FutureExt, StreamExt, TryStreamExt};
+use larder_base::boxed;
 use larder_base::checksum::checksum;
 use larder_base::log::{LogEntry, LogError, LogStore, MAX_PAYLOAD_BYTES, Receipt, Tenure};
 use larder_base::metrics::Metrics;
@@ -270,6 +271,7 @@ impl Local {
 
     /// Moves what is left in the journal into objects, for a process that cannot have the store now: it keeps nobody from using the
     /// journal there. Returns what waits.
+    #[boxed]
     pub async fn park(&self) -> Result<Vec<LostEntries>, LogError> {
         let mut parked = Vec::new();
         for name in self.left().await? {
@@ -285,6 +287,7 @@ impl Local {
     }
 
     /// What never reached the bucket, and cannot any more.
+    #[boxed]
     pub async fn lost(&self) -> Result<Vec<LostEntries>, LogError> {
         let mut lost = Vec::new();
         for object in self.objects_of(&self.lost_folder()).await? {
@@ -295,6 +298,7 @@ impl Local {
     }
 
     /// A person has said that they are needed no more.
+    #[boxed]
     pub async fn forget_lost(&self) -> Result<(), LogError> {
         for object in self.objects_of(&self.lost_folder()).await? {
             self.delete(&object).await?;
@@ -307,6 +311,7 @@ impl Local {
 
 impl JournaledLog {
     /// Puts what an earlier process has left into the bucket (`journaled.recovered_first`).
+    #[boxed]
     pub async fn recover(bucket: BucketLog, local: Local) -> Result<JournaledLog, LogError> {
         let early = bucket.owner.as_ref().map_or_else(|| Arc::new(Early::unowned()), Owner::early);
         let (bucket, streams, failed) = (Arc::new(bucket), Mutex::default(), Mutex::default());
@@ -318,6 +323,7 @@ impl JournaledLog {
     }
 
     /// Waits until the bucket has all that was begun by now.
+    #[boxed]
     pub async fn drained(&self) -> Result<(), LogError> {
         self.0.drained().await
     }

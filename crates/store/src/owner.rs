@@ -39,9 +39,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use larder_base::Seat;
 use larder_base::clock::since_boot;
 use larder_base::log::{LogError, Tenure};
+use larder_base::{Seat, boxed};
 use object_store::path::Path;
 use object_store::{ObjectStore, UpdateVersion};
 use tokio::sync::{Mutex, watch};
@@ -131,6 +131,7 @@ struct Held {
 
 impl Owner {
     /// Takes the store, at the first seat.
+    #[boxed]
     pub async fn take(
         store: Arc<dyn ObjectStore>,
         url: &BucketUrl,
@@ -141,6 +142,7 @@ impl Owner {
     }
 
     /// Takes a seat at the store (`owner.one_record_a_seat`).
+    #[boxed]
     pub async fn take_seat(
         store: Arc<dyn ObjectStore>,
         url: &BucketUrl,
@@ -227,6 +229,7 @@ impl Owner {
     }
 
     /// Waits until no earlier owner answers any more (`owner.taker_waits`).
+    #[boxed]
     pub async fn await_silence(&self) {
         tokio::time::sleep_until(self.0.answers_from).await;
         if let Err(error) = self.end_wait().await {
@@ -253,12 +256,14 @@ impl Owner {
 
     /// From now on answers come from this journal, or from none: what the record said of an earlier one is settled
     /// (`owner.journal_is_named`).
+    #[boxed]
     pub async fn settle_journal(&self, journal: Option<JournalTeller>) -> Result<(), BucketError> {
         let _ = self.0.journal.set(journal);
         self.renew().await
     }
 
     /// Fails if another has taken the store.
+    #[boxed]
     pub async fn verify(&self) -> Result<(), BucketError> {
         self.check_lost()?;
         let now = read(&*self.0.store, &self.0.at).await?.map(|(now, _)| now);
@@ -281,6 +286,7 @@ impl Owner {
 
     /// Renews the record until the owner is dropped or has lost the store, so that a standby sees it live. Renews it at once when an
     /// answer waits for that (`owner.said_before_early`).
+    #[boxed]
     pub async fn beat(&self) {
         self.0.beats.store(true, Ordering::Relaxed);
         let mut ticks = tokio::time::interval(BEAT);
@@ -301,6 +307,7 @@ impl Owner {
     }
 
     /// Says that another machine may have it; not if it is another's already. A journal that was settled has to be empty.
+    #[boxed]
     pub async fn release(&self) -> Result<(), BucketError> {
         if self.check_lost().is_err() {
             return Ok(());
@@ -323,6 +330,7 @@ impl Owner {
     }
 
     /// Waits until somebody asks for the store; their name (`owner.asked_in_the_record`).
+    #[boxed]
     pub async fn asked(&self) -> String {
         let mut asked = self.0.asked.subscribe();
         match asked.wait_for(Option::is_some).await.ok().and_then(|by| by.clone()) {
@@ -332,6 +340,7 @@ impl Owner {
     }
 
     /// Waits until another machine has what was given back, and no longer than `wait_max`. Returns its name.
+    #[boxed]
     pub async fn await_successor(&self, wait_max: Duration) -> Option<String> {
         let taken = async {
             loop {

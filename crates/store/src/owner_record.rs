@@ -4,7 +4,7 @@
 use std::time::{Duration, SystemTime};
 
 use futures::TryStreamExt;
-use larder_base::Seat;
+use larder_base::{Seat, boxed};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersion};
 use serde::{Deserialize, Serialize};
@@ -113,16 +113,19 @@ fn is_false(value: &bool) -> bool {
 }
 
 /// The record of the first seat as it is now.
+#[boxed]
 pub async fn look(store: &dyn ObjectStore) -> Result<Option<OwnerRecord>, BucketError> {
     look_at(store, &Seat::default()).await
 }
 
 /// The record of a seat as it is now.
+#[boxed]
 pub async fn look_at(store: &dyn ObjectStore, seat: &Seat) -> Result<Option<OwnerRecord>, BucketError> {
     Ok(read(store, &names::owner(seat)).await?.map(|(record, _)| record))
 }
 
 /// The owners of all seats.
+#[boxed]
 pub async fn look_at_all(store: &dyn ObjectStore) -> Result<Vec<(Seat, OwnerRecord)>, BucketError> {
     let listed: Vec<_> = store
         .list(Some(&names::owners()))

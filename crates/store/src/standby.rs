@@ -11,7 +11,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use larder_base::Seat;
+use larder_base::{Seat, boxed};
 use object_store::path::Path;
 use object_store::{ObjectStore, UpdateVersion};
 use tokio::time::Instant;
@@ -167,6 +167,7 @@ pub enum HandOver {
 }
 
 /// Asks the owner of a seat to end in order and to give the store back, and waits for that (`owner.asked_in_the_record`). `by` is for people.
+#[boxed]
 pub async fn hand_over(store: &dyn ObjectStore, seat: &Seat, by: &str) -> Result<HandOver, BucketError> {
     let at = names::owner(seat);
     let begun = Instant::now();
@@ -217,6 +218,7 @@ pub struct Look {
 impl Look {
     /// Looks at the record of a seat; a second time, after `between`, if the owner should have renewed it by now. `None`: there is none.
     /// `between` is longer than an owner takes from one renewal to the next.
+    #[boxed]
     pub async fn at(store: &dyn ObjectStore, seat: &Seat, between: Duration) -> Result<Option<Look>, BucketError> {
         let at = names::owner(seat);
         let Some((record, _, written_ms)) = read_dated(store, &at).await? else { return Ok(None) };

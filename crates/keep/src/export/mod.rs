@@ -14,6 +14,7 @@ use std::collections::HashMap;
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use futures::stream::BoxStream;
+use larder_base::boxed;
 use larder_fs::{AccessTimes, Answers, Attr, Cred, DirEntry, FileKind, FsError, FsResult, Ino, SeekTo};
 use larder_volume::Volume;
 use tokio::sync::mpsc;
@@ -44,6 +45,7 @@ pub struct Owners {
 
 impl Store {
     /// Begins to write a snapshot as a tar stream.
+    #[boxed]
     pub async fn export_tar(
         &self,
         volume: &str,

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use futures::StreamExt;
+use larder_base::boxed;
 use larder_base::features::Features;
 use larder_fs::*;
 use object_store::path::Path;
@@ -43,6 +44,7 @@ const PART_BYTES: usize = 8 << 20;
 impl Registry {
     /// Makes the volume `name`, which begins as a snapshot of the volume or replica `volume` and shares its data. Takes as long as copying
     /// the metadata does. [`FsError::NotFound`] if there is no such snapshot, [`FsError::Exists`] if the name is taken.
+    #[boxed]
     pub async fn clone_snapshot(&self, volume: &str, snapshot: &str, name: &str) -> FsResult<VolumeInfo> {
         check_volume_name(name)?;
         let _alone = self.receive_alone(name)?;

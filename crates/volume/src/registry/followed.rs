@@ -7,6 +7,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use larder_base::boxed;
 use larder_fs::*;
 use uuid::Uuid;
 
@@ -30,6 +31,7 @@ impl Registry {
     }
 
     /// Reads the registry again, and returns the open volumes that have to be opened anew (`followed.reopened`).
+    #[boxed]
     pub async fn read_again(&self) -> FsResult<Vec<Outdated>> {
         let open = self.open.lock().await;
         let (document, _) = self.read().await?;
@@ -51,6 +53,7 @@ impl Registry {
     }
 
     /// Lets a volume go that has to be opened anew. Whoever uses it now ends with what it was: nothing of it can be written.
+    #[boxed]
     pub async fn let_go(&self, id: Uuid) -> FsResult<()> {
         if self.follows.is_none() {
             return Err(FsError::Busy("this machine writes the volume"));

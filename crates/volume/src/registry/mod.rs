@@ -23,9 +23,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt};
-use larder_base::Seat;
 use larder_base::features::Features;
 use larder_base::log::Tenure;
+use larder_base::{Seat, boxed};
 use larder_fs::*;
 use object_store::{ObjectStore, UpdateVersion};
 use uuid::Uuid;
@@ -87,16 +87,19 @@ impl Registry {
     /// Reads the registry, and deletes what is left of volumes whose removal was interrupted. Fails
     /// with [`FsError::Io`] if `registry.json` is damaged, or missing beside objects of volumes,
     /// and with [`FsError::Unsupported`] if a newer program wrote it.
+    #[boxed]
     pub async fn open(backing: Backing, memory: MemoryBudget) -> FsResult<Registry> {
         Self::open_sealed(backing, memory, Arc::new(NoKeys)).await
     }
 
     /// [`Registry::open`] with the keys of encrypted volumes.
+    #[boxed]
     pub async fn open_sealed(backing: Backing, memory: MemoryBudget, seals: Arc<dyn Seals>) -> FsResult<Registry> {
         Self::open_seat(backing, memory, seals, Seat::default()).await
     }
 
     /// The volumes of one seat (`seats.entry_decides`), which nobody else may open meanwhile.
+    #[boxed]
     pub async fn open_seat(
         backing: Backing,
         memory: MemoryBudget,
@@ -128,6 +131,7 @@ impl Registry {
 
     /// The volumes of a store that another process writes, read-only, at most `behind_max` behind what that process has made
     /// durable. Writes nothing; the log of `backing` is read alone.
+    #[boxed]
     pub async fn open_followed(
         backing: Backing,
         memory: MemoryBudget,
@@ -178,6 +182,7 @@ impl Registry {
 
     /// Makes a volume and opens it. A name is 1 to 64 bytes of `[a-z0-9_.-]` and begins with a
     /// letter or digit; [`FsError::Invalid`] otherwise, [`FsError::Exists`] if it is taken.
+    #[boxed]
     pub async fn create(&self, name: &str, properties: Properties) -> FsResult<VolumeInfo> {
         let info = self.enter(name, properties, false).await?;
         self.volume(name).await?;
@@ -186,6 +191,7 @@ impl Registry {
 
     /// Enters a volume in the registry, as [`Registry::create`] does first. Opening it formats it: where it is `sealed`, once its
     /// keys are there.
+    #[boxed]
     pub async fn enter(&self, name: &str, properties: Properties, sealed: bool) -> FsResult<VolumeInfo> {
         self.enter_with(name, properties, sealed, &[]).await
     }
@@ -236,6 +242,7 @@ impl Registry {
     }
 
     /// The volumes of this seat, those being removed left out.
+    #[boxed]
     pub async fn list(&self) -> FsResult<Vec<VolumeInfo>> {
         let (document, _) = self.read().await?;
         let living = document.volumes.iter().filter(|entry| !entry.doomed && self.is_own(entry));
@@ -252,6 +259,7 @@ impl Registry {
     }
 
     /// Replaces the properties of a volume, at once, also while it is open.
+    #[boxed]
     pub async fn set(&self, name: &str, properties: Properties) -> FsResult<VolumeInfo> {
         check_properties(&properties)?;
         let mut changed = None;
@@ -271,6 +279,7 @@ impl Registry {
 
     /// Removes a volume and all its objects. [`FsError::Busy`] while a caller has it open, or one of its snapshots is held; holds of a
     /// volume that cannot be opened count for nothing.
+    #[boxed]
     pub async fn destroy(&self, name: &str) -> FsResult<()> {
         let is_held = |volume: Volume| volume.snapshots().iter().any(|info| !info.holds.is_empty());
         if self.volume(name).await.is_ok_and(is_held) {
@@ -305,6 +314,7 @@ impl Registry {
 
     /// Opens a volume and replays what was durable. A volume that is open already is returned
     /// again.
+    #[boxed]
     pub async fn volume(&self, name: &str) -> FsResult<Volume> {
         self.open_volume(name, false).await
     }
@@ -417,6 +427,7 @@ impl Registry {
 
     /// Takes a volume back to a snapshot. [`FsError::Busy`] while somebody uses it, [`FsError::NotFound`] if there is no such
     /// snapshot. Snapshots stay, also later ones; all that has changed since the snapshot is gone from the volume itself.
+    #[boxed]
     pub async fn roll_back(&self, name: &str, snapshot: &str) -> FsResult<()> {
         let id = self.volume(name).await?.id();
         {
@@ -435,6 +446,7 @@ impl Registry {
 
     /// Lets the handles that clients have of another volume be those of this one, which has the same inodes: it takes the other's
     /// place. Counts from its next opening on.
+    #[boxed]
     pub async fn take_handles(&self, name: &str, of: Uuid) -> FsResult<()> {
         self.update(|document| {
             let entry = self.find(document, name)?;
@@ -453,6 +465,7 @@ impl Registry {
 
     /// Opens a volume anew that can store nothing any more, as after a crash: all that was acknowledged is there.
     /// [`FsError::Busy`] while somebody uses it.
+    #[boxed]
     pub async fn open_anew(&self, name: &str) -> FsResult<()> {
         {
             // Nobody gets a handle meanwhile.
@@ -469,6 +482,7 @@ impl Registry {
     }
 
     /// Flushes and closes one volume. [`FsError::Busy`] while somebody uses it.
+    #[boxed]
     pub async fn close_volume(&self, name: &str) -> FsResult<()> {
         let mut open = self.open.lock().await;
         let (mut document, _) = self.read().await?;
@@ -477,6 +491,7 @@ impl Registry {
     }
 
     /// Flushes and closes every volume. Returns the first error and closes the others all the same.
+    #[boxed]
     pub async fn close(&self) -> FsResult<()> {
         let mut open = self.open.lock().await;
         let mut result = Ok(());
@@ -489,6 +504,7 @@ impl Registry {
     /// Verifies every invariant of a volume that no other process writes: links, extents within
     /// segments, live counts, orphans; with `read_data` also the checksum of every record. Problems
     /// are listed in the report; an error means that the check could not go on.
+    #[boxed]
     pub async fn check(&self, name: &str, read_data: bool) -> FsResult<CheckReport> {
         if self.follows.is_some() {
             return Err(follow::read_only());

@@ -24,6 +24,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
+use larder_base::boxed;
 use larder_base::checksum::checksum_slices;
 use larder_fs::places::within;
 use larder_fs::*;
@@ -62,11 +63,13 @@ pub type Pace<'a> = &'a (dyn Fn(u64) -> Duration + Send + Sync);
 
 impl Registry {
     /// Enters a volume that snapshots of another are copied into. Opening it formats it, as [`Registry::enter`] says.
+    #[boxed]
     pub async fn enter_copy(&self, name: &str, properties: Properties, sealed: bool) -> FsResult<VolumeInfo> {
         self.enter_with(name, properties, sealed, &[features::COPY]).await
     }
 
     /// A copy of another volume's snapshots, to be looked at. [`FsError::Refused`] if it is none.
+    #[boxed]
     pub async fn copied(&self, name: &str) -> FsResult<Volume> {
         self.open_volume(name, true).await
     }
@@ -74,12 +77,13 @@ impl Registry {
     /// Copies a snapshot of a volume of this store into a copy, which may be in another store. What an earlier call has
     /// brought stays.
     /// [`FsError::Refused`] says why it does not fit. About how many bytes it will be is known for a first one only.
-    pub async fn copy_snapshot(
-        &self,
+    #[boxed]
+    pub async fn copy_snapshot<'a>(
+        &'a self,
         volume: &str,
         snapshot: &str,
         (target, copy): (&Registry, &str),
-        pace: Pace<'_>,
+        pace: Pace<'a>,
     ) -> FsResult<()> {
         let alone = target.receive_alone(copy)?;
         alone.bell.is_heard.store(true, Ordering::Release);

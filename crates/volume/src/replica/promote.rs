@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
+use larder_base::boxed;
 use larder_fs::*;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
@@ -54,6 +55,7 @@ impl Registry {
     /// Makes a volume of its own of a replica, or of a clone. A replica shows what the newest snapshot shows then, has all of its
     /// snapshots, and receives no more. A clone needs the volume that it began as no more. [`FsError::Locked`] without its keys,
     /// [`FsError::Refused`] if it is neither, or a replica without a snapshot.
+    #[boxed]
     pub async fn promote(&self, name: &str) -> FsResult<()> {
         let infos = self.list().await?;
         let info = infos.iter().find(|info| info.name == name);

@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use larder_base::features::Features;
-use larder_base::{Clock, Timestamp};
+use larder_base::{Clock, Timestamp, boxed};
 use larder_fs::*;
 use object_store::path::Path;
 use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersion};
@@ -75,18 +75,20 @@ impl Registry {
     }
 
     /// As [`Registry::receive_within`], without bounds of the owner's.
-    pub async fn receive(&self, name: &str, input: BoxStream<'_, FsResult<Bytes>>) -> FsResult<ReplicaSnapshot> {
+    #[boxed]
+    pub async fn receive<'a>(&'a self, name: &str, input: BoxStream<'a, FsResult<Bytes>>) -> FsResult<ReplicaSnapshot> {
         self.receive_within(name, ReceiveLimits::default(), input).await
     }
 
     /// Receives a snapshot into the replica `name`, which a stream that needs nothing makes. Nothing of it counts before the stream
     /// has ended well; what has come by then stays for [`Registry::resume`]. [`FsError::Refused`] says why a stream does not fit, and
     /// what would; a replica without a snapshot goes then.
-    pub async fn receive_within(
-        &self,
+    #[boxed]
+    pub async fn receive_within<'a>(
+        &'a self,
         name: &str,
         limits: ReceiveLimits,
-        input: BoxStream<'_, FsResult<Bytes>>,
+        input: BoxStream<'a, FsResult<Bytes>>,
     ) -> FsResult<ReplicaSnapshot> {
         check_volume_name(name)?;
         let mut frames = Decoder::new(input).await?;
@@ -307,6 +309,7 @@ impl Registry {
     }
 
     /// What a replica has. [`FsError::NotFound`] if there is none of this name.
+    #[boxed]
     pub async fn replica(&self, name: &str) -> FsResult<ReplicaInfo> {
         if let Some(entry) = self.copy_entry(name).await? {
             return self.copy_info(&entry).await;
@@ -322,6 +325,7 @@ impl Registry {
     }
 
     /// What came of a snapshot that did not come whole, for the sender; `None`: nothing did.
+    #[boxed]
     pub async fn resume(&self, name: &str) -> FsResult<Option<Resume>> {
         if self.copy_entry(name).await?.is_some() {
             return Ok(None);
@@ -345,6 +349,7 @@ impl Registry {
     }
 
     /// Removes snapshots of a replica, by name, and the objects that only they need.
+    #[boxed]
     pub async fn forget_received(&self, name: &str, snapshots: &[String]) -> FsResult<()> {
         let alone = self.alone_for_owner(name).await?;
         if self.copy_entry(name).await?.is_some() {
@@ -359,6 +364,7 @@ impl Registry {
     }
 
     /// As [`Registry::forget_received`], by number, and [`FsError::Busy`] while a snapshot is received.
+    #[boxed]
     pub async fn thin_received(&self, name: &str, numbers: &[u64]) -> FsResult<()> {
         let alone = self.receive_alone(name)?;
         if self.copy_entry(name).await?.is_some() {
@@ -395,6 +401,7 @@ impl Registry {
     }
 
     /// Keeps a snapshot of a replica from being removed, as [`Volume::hold_snapshot`](crate::Volume::hold_snapshot) does at its volume.
+    #[boxed]
     pub async fn hold_received(
         &self,
         name: &str,
@@ -411,6 +418,7 @@ impl Registry {
     }
 
     /// Ends a hold, as [`Volume::release_snapshot`](crate::Volume::release_snapshot) does.
+    #[boxed]
     pub async fn release_received(&self, name: &str, snapshot: &str, reason: &str) -> FsResult<()> {
         if self.copy_entry(name).await?.is_some() {
             return self.copied(name).await?.release_snapshot(snapshot, reason).await;

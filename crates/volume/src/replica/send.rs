@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
+use larder_base::boxed;
 use larder_fs::*;
 use object_store::memory::InMemory;
 use object_store::path::Path;
@@ -68,6 +69,7 @@ impl Registry {
     /// before. [`FsError::NotFound`] if there is no such snapshot, [`FsError::Invalid`] if `from` is not older, or `resume` is about
     /// others. The volume must be unlocked: the names of its snapshots are sealed, too. A replica needs no key, and sends its snapshots
     /// on as they came.
+    #[boxed]
     pub async fn send(
         &self,
         volume: &str,
@@ -155,6 +157,7 @@ impl Registry {
     }
 
     /// Sends the keyring of an encrypted volume, or of a replica, to a replica that has the snapshot. Needs no key.
+    #[boxed]
     pub async fn send_keyring(&self, volume: &str, snapshot: &str) -> FsResult<Outgoing> {
         let (mut document, _) = self.read().await?;
         let entry = self.find(&mut document, volume)?.clone();

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use larder_base::Timestamp;
+use larder_base::{Timestamp, boxed};
 use larder_fs::*;
 use object_store::ObjectStoreExt;
 
@@ -25,17 +25,20 @@ impl Volume {
     /// Takes a snapshot: every change that was answered before this call is in it, dirty data too. It exists when the call
     /// returns, which takes as long as storing dirty data does; nobody else waits meanwhile. A name is 1 to 200 bytes of
     /// `[A-Za-z0-9_.+-]`; [`FsError::Invalid`] otherwise, [`FsError::Exists`] if it is taken.
+    #[boxed]
     pub async fn snapshot(&self, name: &str) -> FsResult<SnapshotInfo> {
         self.snapshot_of(name, self.state.now()).await
     }
 
     /// A snapshot of what a rollback takes away, which comes next. If that is not asked for in this life of the volume, the
     /// snapshot goes at the next opening (`rollback.saved_for_nothing_goes`).
+    #[boxed]
     pub async fn save_before_rollback(&self, name: &str) -> FsResult<SnapshotInfo> {
         self.take(name, self.state.now(), true).await
     }
 
     /// The rollback does not come: its snapshot goes. Once the rollback was asked for, the snapshot stays.
+    #[boxed]
     pub async fn drop_saved(&self) -> FsResult<()> {
         self.state.drop_saved().await
     }

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use larder_base::boxed;
 use larder_fs::*;
 
 use super::changes::changed;
@@ -158,6 +159,7 @@ struct Moves {
 impl Volume {
     /// What is different in `later` (`None`: now) from the snapshot `earlier`, by path. [`FsError::NotFound`] if there is no such
     /// snapshot, [`FsError::Invalid`] if `later` is the older one.
+    #[boxed]
     pub async fn diff(&self, earlier: &str, later: Option<&str>) -> FsResult<Vec<Difference>> {
         let (state, catalog) = (&self.state, &self.state.catalog);
         let first = catalog.find(earlier).ok_or(FsError::NotFound)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use futures::StreamExt;
-use larder_base::Timestamp;
+use larder_base::{Timestamp, boxed};
 use larder_fs::SNAPSHOTS_NAME;
 use larder_fs::places::{catalog_of, within};
 use larder_fs::*;
@@ -52,6 +52,7 @@ impl Volume {
     }
 
     /// The root directory of the snapshot `name`. [`FsError::NotFound`] if there is none.
+    #[boxed]
     pub async fn snapshot_root(&self, name: &str) -> FsResult<Attr> {
         let number = self.state.catalog.find(name).ok_or(FsError::NotFound)?;
         self.getattr(within(number, Ino::ROOT)).await
@@ -74,11 +75,13 @@ impl Volume {
 
     /// Removes a snapshot for good, and gives back what only it needed. [`FsError::Busy`] while it is held, or on its way to a
     /// receiver.
+    #[boxed]
     pub async fn destroy_snapshot(&self, name: &str) -> FsResult<()> {
         self.destroy_snapshots(std::slice::from_ref(&name.to_owned())).await.map_err(|(_, error)| error)
     }
 
     /// Removes all of these at once, or none: the error names the first that cannot go.
+    #[boxed]
     pub async fn destroy_snapshots(&self, names: &[String]) -> Result<(), (String, FsError)> {
         let (state, names) = (Arc::clone(&self.state), names.to_vec());
         let first = names.first().cloned().unwrap_or_default();
@@ -89,6 +92,7 @@ impl Volume {
     }
 
     /// Gives a snapshot another name.
+    #[boxed]
     pub async fn rename_snapshot(&self, name: &str, to: &str) -> FsResult<()> {
         check_name(to)?;
         let state = &self.state;
@@ -105,6 +109,7 @@ impl Volume {
 
     /// Keeps a snapshot from being destroyed, until it is released or `until`. A hold with an end cannot be released before,
     /// nor its end be moved closer. [`FsError::Invalid`] for an impossible reason, or an end in the past.
+    #[boxed]
     pub async fn hold_snapshot(&self, name: &str, reason: &str, until: Option<Timestamp>) -> FsResult<()> {
         let state = &self.state;
         let _alone = state.catalog.changing.lock().await;
@@ -129,6 +134,7 @@ impl Volume {
 
     /// Ends a hold. [`FsError::NotFound`] if there is none for this reason, [`FsError::NotPermitted`] if it has an end that is
     /// still to come.
+    #[boxed]
     pub async fn release_snapshot(&self, name: &str, reason: &str) -> FsResult<()> {
         let state = &self.state;
         let _alone = state.catalog.changing.lock().await;
