@@ -24,6 +24,7 @@ use tokio::task::JoinHandle;
 
 use crate::endpoint::{self, Endpoint, Param, Query};
 use crate::{BODY_BYTES_MAX, BY_HEADER, Failure, FailureKind, STREAM_BYTES_HEADER, SocketPath};
+use larder_base::task;
 
 /// A daemon that does not accept within this time hangs.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -176,7 +177,7 @@ impl Client {
         let stream = self.way.connect().await.map_err(|e| self.lost(&told(&e)))?;
         let (sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|e| self.lost(&told(&e)))?;
-        Ok((sender, tokio::spawn(connection)))
+        Ok((sender, task::spawn_for(connection)))
     }
 
     async fn stream<E: Endpoint>(

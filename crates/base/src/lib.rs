@@ -19,6 +19,7 @@ pub mod seat;
 pub mod sheet;
 pub mod shell;
 mod system_clock;
+pub mod task;
 pub mod traffic;
 pub mod units;
 pub mod wipe;

@@ -18,6 +18,7 @@ use futures::{FutureExt, StreamExt};
 use larder_api::endpoint::{self, Caller, Endpoint, Query};
 use larder_api::endpoints::*;
 use larder_api::{BODY_BYTES_MAX, Done, Failure, ReceiveQuery, STREAM_BYTES_HEADER, SocketPath};
+use larder_base::task;
 use tokio_util::sync::CancellationToken;
 
 use super::Daemon;
@@ -49,7 +50,7 @@ pub fn listen(daemon: Arc<Daemon>, stop: CancellationToken) -> Result<(), Failur
     let listener = tokio::net::UnixListener::bind(path.path()).map_err(|e| failed(&e))?;
     std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o600)).map_err(|e| failed(&e))?;
     let router = router(daemon);
-    tokio::spawn(async move {
+    task::spawn(async move {
         let service = router.into_make_service_with_connect_info::<watch::Peer>();
         let served = axum::serve(listener, service).with_graceful_shutdown(stop.cancelled_owned()).await;
         if let Err(error) = served {
@@ -336,7 +337,7 @@ impl Answers for ReceiveSnapshot {
         match daemon.receive(&name, query, input.boxed()).await {
             Ok(received) => Json(received).into_response(),
             Err(failure) => {
-                tokio::spawn(body.for_each(|_| std::future::ready(())));
+                task::spawn(body.for_each(|_| std::future::ready(())));
                 Refusal(failure).into_response()
             }
         }
@@ -351,7 +352,7 @@ fn done((): ()) -> Done {
 pub(super) async fn finish<T: Send + 'static>(
     work: impl Future<Output = Result<T, Failure>> + Send + 'static,
 ) -> Result<T, Failure> {
-    tokio::spawn(work).await.unwrap_or_else(|e| Err(Failure::internal(format!("the daemon failed at this: {e}"))))
+    task::spawn_for(work).await.unwrap_or_else(|e| Err(Failure::internal(format!("the daemon failed at this: {e}"))))
 }
 
 #[cfg(test)]

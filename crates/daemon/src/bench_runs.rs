@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use larder_api::{BenchEnded, BenchStart, BenchState, BenchSubject, Failure};
+use larder_base::task;
 use larder_facts::Machine;
 use larder_facts::power::Sources;
 use larder_load::PORT;
@@ -150,8 +151,8 @@ impl Daemon {
         let (running, control, watched) = Running::new(title.clone(), preset);
         self.benches.begin(running)?;
         let benches = self.benches.clone();
-        tokio::spawn(async move {
-            let done = tokio::task::spawn_blocking(move || bench::run(&Machine::this(), &request, &control, &*watched));
+        task::spawn(async move {
+            let done = task::blocking(move || bench::run(&Machine::this(), &request, &control, &*watched));
             let found = match done.await {
                 Ok(found) => ended(title, found),
                 Err(e) => BenchEnded {

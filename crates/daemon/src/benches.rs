@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use larder_api::{BenchEnded, BenchRunning, BenchState, Failure, FailureKind};
+use larder_base::task;
 use larder_load::{Control, Note};
 use larder_measure::bench::Watch;
 use larder_measure::bench::result::Run;
@@ -150,7 +151,7 @@ impl Benches {
             }
         };
         if tokio::time::timeout(END_TIME_MAX, over).await.is_err() {
-            let left = tokio::task::spawn_blocking(move || control.abandon()).await.unwrap_or_default();
+            let left = task::blocking(move || control.abandon()).await.unwrap_or_default();
             left.iter().for_each(|text| tracing::warn!("the bench was ended before it could end in order: {text}"));
         }
     }

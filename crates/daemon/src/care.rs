@@ -7,6 +7,7 @@ use larder_api::{
     BenchCompare, BenchKept, DoctorReport, Failure, PowerCost, PowerFault, PowerReading, PowerStatus, PowerYear,
     Report, TopConfidence, TopConnection, TopLimit, WhatIfRequest,
 };
+use larder_base::task;
 use larder_facts::Machine;
 use larder_facts::power::{self, Activity, Profile, Readout, ReportInput, Snapshot, Sources};
 use larder_facts::reading::{ReadOptions, Reading};
@@ -28,7 +29,7 @@ const TIMES_A_YEAR: f64 = 12.0;
 const STYLE: Style = Style { width: 96, colour: false, unicode: true, cores: false };
 
 pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
-    let done = tokio::task::spawn_blocking(work).await;
+    let done = task::blocking(work).await;
     done.map_err(|e| Failure::internal(format!("the daemon failed at this: {e}")))
 }
 

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use larder_base::task;
 use larder_base::traffic::{self, Traffic};
 use larder_facts::Machine;
 use larder_facts::power::{Basis, Sources};
@@ -92,7 +93,7 @@ pub async fn keep(daemon: Arc<Daemon>) {
         let mut seen = now.since(&before);
         before = now;
         let meters = Arc::clone(&sources);
-        let readout = tokio::task::spawn_blocking(move || meters.lock().read(began.elapsed())).await;
+        let readout = task::blocking(move || meters.lock().read(began.elapsed())).await;
         // An estimate from parts is no measurement.
         let total = readout.ok().and_then(|readout| readout.total).filter(|total| total.basis == Basis::Measured);
         seen.watts = total.map(|total| total.watts);

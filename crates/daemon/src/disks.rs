@@ -12,6 +12,7 @@ use larder_api::{
     DiskFound, DiskNote, DisksFound, Failure, FolderFound, LayoutPreview, LayoutSpeed, LayoutsPreview, LayoutsRequest,
     PoolOnDisks, PreviewedDisk, SpeedRange,
 };
+use larder_base::task;
 use larder_facts::Machine;
 use larder_facts::disk::{
     CheckOptions, Contents, DiskReport, FilesystemFound, Finding, Level, Listed, check, filesystems, list,
@@ -79,9 +80,7 @@ pub async fn answer_layouts(request: LayoutsRequest) -> Result<LayoutsPreview, F
 pub async fn aside<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Failure> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .unwrap_or_else(|e| Err(Failure::internal(format!("the look at the disks failed: {e}"))))
+    task::blocking(work).await.unwrap_or_else(|e| Err(Failure::internal(format!("the look at the disks failed: {e}"))))
 }
 
 /// Loop devices without a file and the like are no disks to anybody.

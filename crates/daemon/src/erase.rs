@@ -8,6 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use larder_api::{Failure, PoolDestroyed, TakeAway};
+use larder_base::task;
 use larder_keep::Store;
 use larder_pool::Pool;
 
@@ -26,7 +27,7 @@ pub async fn destroy(pool: &Store) -> Result<PoolDestroyed, Failure> {
     pool.export().await.map_err(as_failure)?;
     let disks: Vec<PathBuf> = status.disks.into_iter().map(|disk| disk.path).chain(status.spares).collect();
     let id = status.id;
-    let erased = tokio::task::spawn_blocking(move || erase(&disks, &id)).await;
+    let erased = task::blocking(move || erase(&disks, &id)).await;
     erased.map_err(|e| Failure::internal(format!("erasing the disks crashed: {e}")))
 }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use larder_api::{Failure, FailureKind, ImportEvent, ImportFault, ImportProgress, ImportReport, ImportRequest};
+use larder_base::task;
 use larder_files::Files;
 use larder_fs::{Cred, FileKind, FsError, Ino, NameMatch, SetAttr};
 use larder_import::{Failed, Fault, Options, Phase, Progress, Report};
@@ -57,7 +58,7 @@ pub async fn import(
 ) -> Result<BoxStream<'static, ImportEvent>, Failure> {
     let folder = request.folder.as_deref().map(check_folder).transpose().map_err(Failure::invalid)?;
     let dir = request.dir.clone();
-    let avoided = tokio::task::spawn_blocking(move || avoided(&dir, &own)).await;
+    let avoided = task::blocking(move || avoided(&dir, &own)).await;
     let avoided = avoided.map_err(|error| Failure::internal(error.to_string()))??;
     let files = store.files(volume).await.map_err(as_failure)?.for_door(ORIGIN);
     let to = destination(&files, folder.as_deref().unwrap_or_default(), request.dry_run).await;

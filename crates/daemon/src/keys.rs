@@ -4,6 +4,7 @@ use std::io::Read;
 use std::time::Duration;
 
 use larder_api::Failure;
+use larder_base::task;
 use larder_crypt::Secret;
 use larder_keep::Storage;
 use larder_keep::keyrings::KEYRING_BYTES_MAX;
@@ -32,7 +33,7 @@ async fn key_of(key: &KeySource) -> Result<Vec<u8>, Failure> {
         KeySource::File(file) => read_key_file(file),
         KeySource::Command(command) => {
             let command = command.clone();
-            let done = tokio::task::spawn_blocking(move || run_key_command(&command)).await;
+            let done = task::blocking(move || run_key_command(&command)).await;
             done.map_err(|error| Failure::internal(error.to_string()))?
         }
     }

@@ -15,6 +15,7 @@ use larder_api::endpoint::{Caller, Endpoint};
 use larder_api::endpoints::GetMetrics;
 use larder_api::{Failure, ReplicationStatus};
 use larder_base::metrics::Metrics;
+use larder_base::task;
 use larder_doors::strangers::{Stranger, Strangers};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
@@ -71,7 +72,7 @@ pub async fn listen(daemon: Arc<Daemon>, addr: SocketAddr, stop: CancellationTok
     let answer = async |axum::extract::State(daemon): axum::extract::State<Arc<Daemon>>| answer(&daemon).await;
     let strangers = Arc::new(Strangers::new(daemon.servers.strangers()));
     let router = axum::Router::new().route(GetMetrics::PATH, get(answer)).with_state(daemon);
-    tokio::spawn(async move {
+    task::spawn(async move {
         let open = Arc::new(AtomicUsize::new(0));
         loop {
             let accepted = tokio::select! {
@@ -87,7 +88,7 @@ pub async fn listen(daemon: Arc<Daemon>, addr: SocketAddr, stop: CancellationTok
             let Some(stranger) = strangers.admit_newest(from.ip(), is_full) else { continue };
             open.fetch_add(1, Relaxed);
             let (router, open, stop) = (router.clone(), Arc::clone(&open), stop.clone());
-            tokio::spawn(async move {
+            task::spawn(async move {
                 let evicted = stranger.evicted();
                 tokio::select! {
                     () = serve_one(stream, router, &stranger) => {}

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use larder_api::{Failure, FailureKind, MountStatus};
-use larder_base::shell;
+use larder_base::{shell, task};
 use larder_files::Files;
 use larder_fuse::{FuseMount, MountOptions, clear_remains};
 use parking_lot::Mutex;
@@ -81,7 +81,7 @@ impl Mounts {
         self.check_room(&dir)?;
         let (read_only, for_others) = (options.read_only, options.allow_other);
         let (runtime, target, served) = (tokio::runtime::Handle::current(), dir.clone(), files.clone());
-        let mounted = tokio::task::spawn_blocking(move || FuseMount::mount(served, &target, options, runtime)).await;
+        let mounted = task::blocking(move || FuseMount::mount(served, &target, options, runtime)).await;
         let fuse = mounted
             .map_err(|e| Failure::internal(format!("mounting on {show} crashed: {e}")))?
             .map_err(|e| mount_failure(&show, &e))?;
@@ -111,11 +111,11 @@ impl Mounts {
 
     fn watch(&self, fuse: Arc<FuseMount>) -> tokio::task::JoinHandle<()> {
         let mounts = self.clone();
-        tokio::spawn(async move {
+        task::spawn(async move {
             fuse.ended().await;
             let gone = mounts.forget(&fuse);
             // Dropping may block, so never on a thread of the runtime.
-            tokio::task::spawn_blocking(move || drop((gone, fuse)));
+            task::blocking(move || drop((gone, fuse)));
         })
     }
 
@@ -168,7 +168,7 @@ impl Mounts {
     async fn take_away(&self, fuse: Arc<FuseMount>) -> Result<(), Failure> {
         let dir = fuse.dir().to_owned();
         let mount = fuse.clone();
-        let done = tokio::task::spawn_blocking(move || mount.unmount()).await;
+        let done = task::blocking(move || mount.unmount()).await;
         match done {
             Ok(Ok(())) => {
                 drop(self.forget(&fuse));
@@ -176,7 +176,7 @@ impl Mounts {
             }
             Ok(Err(e)) => {
                 let of_task = dir.clone();
-                let looked = tokio::task::spawn_blocking(move || in_use(&of_task)).await;
+                let looked = task::blocking(move || in_use(&of_task)).await;
                 Err(looked.ok().flatten().unwrap_or_else(|| {
                     Failure::io(format_args!("cannot unmount {}", dir.display()), &e)
                         .action(format!("see who is in it with: sudo fuser -vm {}", dir.display()))
@@ -222,7 +222,7 @@ impl Mounts {
         let found = self.found(matches);
         let dirs: Vec<PathBuf> =
             found.iter().filter(|fuse| fuse.is_mounted()).map(|fuse| fuse.dir().to_owned()).collect();
-        let looked = tokio::task::spawn_blocking(move || dirs.iter().find_map(|dir| in_use(dir))).await;
+        let looked = task::blocking(move || dirs.iter().find_map(|dir| in_use(dir))).await;
         if let Ok(Some(failure)) = looked {
             return Err(failure);
         }
@@ -243,7 +243,7 @@ impl Mounts {
                     let _ = mounted.watcher.await;
                 }
                 // The last owner detaches the mount as it goes, which may block.
-                let _ = tokio::task::spawn_blocking(move || drop(fuse)).await;
+                let _ = task::blocking(move || drop(fuse)).await;
             }
         }
     }

@@ -4,6 +4,7 @@ use larder_api::{
     Failure, FailureKind, PasswordSet, TokenCreate, TokenCreated, TokenStatus, UserAdd, UserAdded, UserChange,
     UserPassword, UserRemoved, UserRole, UserStatus,
 };
+use larder_base::task;
 use larder_people::PasswordHash;
 
 use super::box_record::passwords::Held;
@@ -42,7 +43,7 @@ fn refuse(objection: Option<(String, &str)>) -> Result<(), Failure> {
 /// Beside the threads that serve.
 async fn slowly_hashed(password: &str) -> Result<PasswordHash, Failure> {
     let password = password.to_owned();
-    let hashed = tokio::task::spawn_blocking(move || hash_of(&password)).await;
+    let hashed = task::blocking(move || hash_of(&password)).await;
     hashed.unwrap_or_else(|e| Err(Failure::internal(format!("the daemon failed at this: {e}"))))
 }
 

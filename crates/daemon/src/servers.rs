@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use larder_api::{Failure, FailureKind};
-use larder_base::SystemClock;
 use larder_base::units::ByteSize;
+use larder_base::{SystemClock, task};
 use larder_dav::{Serves, Tls, WebConfig, WebHandle, WebServer};
 use larder_doors::login::Gate;
 use larder_doors::share::ServedShare;
@@ -355,12 +355,12 @@ impl Servers {
                 nfs.serve(stop).await;
                 Ok(())
             };
-            tasks.push(("NFS", tokio::spawn(work)));
+            tasks.push(("NFS", task::spawn_for(work)));
         }
         if let Some(smb) = self.smb.clone() {
             let stop = self.shutdown.clone();
             let work = async move { smb.serve(stop).await.map_err(|e| e.to_string()) };
-            tasks.push(("SMB", tokio::spawn(work)));
+            tasks.push(("SMB", task::spawn_for(work)));
         }
         if let Some(sftp) = self.sftp.as_ref().and_then(|sftp| sftp.server.lock().take()) {
             let stop = self.shutdown.clone();
@@ -368,7 +368,7 @@ impl Servers {
                 sftp.serve(stop).await;
                 Ok(())
             };
-            tasks.push(("SFTP", tokio::spawn(work)));
+            tasks.push(("SFTP", task::spawn_for(work)));
         }
         if let Some(web) = self.web.as_ref().and_then(|web| web.server.lock().take()) {
             let stop = self.shutdown.clone();
@@ -376,7 +376,7 @@ impl Servers {
                 web.serve(stop).await;
                 Ok(())
             };
-            tasks.push(("WebDAV", tokio::spawn(work)));
+            tasks.push(("WebDAV", task::spawn_for(work)));
         }
         Serving { tasks, shutdown: self.shutdown.clone() }
     }

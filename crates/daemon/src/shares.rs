@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use larder_api::{Failure, FailureKind, ShareStatus, VolumeStatus};
+use larder_base::task;
 use larder_doors::share::ServedShare;
 use larder_files::Files;
 use larder_files::audit::FileActs;
@@ -116,7 +117,7 @@ pub(super) async fn found(share: &ShareConfig, storage: &Storage) -> Result<(Fil
 /// A folder of the host. It must be there: an empty one in its place would look like a loss.
 async fn found_on_host(share: &ShareConfig, storage: &Storage) -> Result<(Files, Ino), Failure> {
     let (folders, path) = (storage.folders.clone(), std::path::PathBuf::from(&share.folder));
-    let opened = tokio::task::spawn_blocking(move || folders.open(&path)).await;
+    let opened = task::blocking(move || folders.open(&path)).await;
     let found = match opened.map_err(|_| Failure::internal("opening a folder broke off"))? {
         Ok(found) => found,
         Err(FsError::NotFound | FsError::NotDirectory) => {

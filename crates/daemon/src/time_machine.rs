@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use chrono::Utc;
 use larder_api::SnapshotCounts;
-use larder_base::Timestamp;
+use larder_base::{Timestamp, task};
 use larder_files::{Files, Writers};
 use larder_fs::{Attr, Cred, Event, FileKind, Ino, NameMatch};
 use tokio::sync::broadcast::error::RecvError;
@@ -53,7 +53,7 @@ pub async fn run(daemon: Arc<Daemon>) {
             let Ok(files) = daemon.storage.files(&name).await else { continue };
             // Listens before it looks: nothing falls between the two.
             let follow = Follow::begin(&daemon, &name, &files);
-            let task = tokio::spawn(follow.run(files, folders.clone()));
+            let task = task::spawn(follow.run(files, folders.clone()));
             followed.insert(name, Follower { folders, task });
         }
         tokio::select! {

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use larder_api::{Top, TopConfidence, TopConnection, TopFigures, TopLimit, TopTime, TopWorst};
+use larder_base::task;
 use larder_base::traffic::{self, Moment, Protocol, Traffic};
 use larder_facts::Machine;
 use larder_facts::work::Work;
@@ -269,7 +270,7 @@ impl Daemon {
         let (work, disks) = (Work::now(&machine), self.disk_waits());
         let sampled = chosen.clone();
         // A thread that does nothing else: what makes it late is the processor (`live.late`), and no task of this process.
-        let samples = tokio::task::spawn_blocking(move || Samples::take(&sampled)).await.unwrap_or_default();
+        let samples = task::blocking(move || Samples::take(&sampled)).await.unwrap_or_default();
         let Samples { moments, window_s, late } = samples;
         let worked = Work::now(&machine).since(&work);
         let mut waited: Vec<(String, u64)> = self

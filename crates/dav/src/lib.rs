@@ -51,6 +51,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -248,7 +249,7 @@ fn admit(
     let Some(tls) = tls else {
         let (socket, traffic) = Watched::new(socket, Protocol::WebDav, peer);
         let way = Way { tls: false, serves };
-        tracker.spawn(serve_one(socket, (peer, traffic), stranger, (open, browsers), way, shutdown));
+        tracker.spawn(serve_one(socket, (peer, traffic), stranger, (open, browsers), way, shutdown).boxed());
         return;
     };
     tracker.spawn(async move {

@@ -14,7 +14,7 @@ use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use hyper::header::{self, HeaderValue};
 use hyper::{Response, StatusCode};
-use larder_base::Timestamp;
+use larder_base::{Timestamp, task};
 use larder_fs::{ACCESS_EXECUTE, ACCESS_READ, Attr, FileKind, FsResult, Ino, Listing, SetAttr, SetTime};
 use roxmltree::Node;
 use tokio::sync::mpsc;
@@ -223,7 +223,7 @@ pub async fn propfind(context: Arc<Context>, body: &[u8]) -> Answer {
         room.files().access(&room.cred, attr.id.ino, ACCESS_READ | ACCESS_EXECUTE).await?;
     }
     let (pieces, waiting) = mpsc::channel(PIECES_MAX);
-    tokio::spawn(async move {
+    task::spawn(async move {
         let teller = Teller { context, asked, out, pieces: pieces.clone() };
         let told = match everything {
             Some(all) => teller.tell_all(all).await,
@@ -356,7 +356,7 @@ impl Teller {
 /// Asks for the entries after `cookie`. The answer comes while those before are written.
 fn ask(room: &Arc<Room>, dir: Ino, cookie: u64, end: u64) -> JoinHandle<FsResult<Listing>> {
     let room = Arc::clone(room);
-    tokio::spawn(async move {
+    task::spawn_for(async move {
         let (files, cred) = (room.files(), &room.cred);
         match end {
             u64::MAX => files.readdir(cred, dir, cookie, ENTRIES_AT_ONCE, true).await,

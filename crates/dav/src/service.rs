@@ -11,6 +11,7 @@ use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, Version};
+use larder_base::task;
 use larder_base::traffic::{self, Traffic};
 use larder_people::User;
 use tokio_util::sync::CancellationToken;
@@ -259,7 +260,9 @@ async fn respond(peer: Peer, parts: hyper::http::request::Parts, body: &mut Inco
                 }
                 answer
             });
-            tokio::spawn(work).await.unwrap_or(Err(Fail::new(StatusCode::INTERNAL_SERVER_ERROR, "the request failed")))
+            task::spawn_for(work)
+                .await
+                .unwrap_or(Err(Fail::new(StatusCode::INTERNAL_SERVER_ERROR, "the request failed")))
         }
         "PATCH" | "TRACE" | "CONNECT" => {
             Err(Fail::new(StatusCode::METHOD_NOT_ALLOWED, "this method has no meaning here"))

@@ -14,6 +14,7 @@ use hyper::StatusCode;
 use roxmltree::{Document, Node, ParsingOptions};
 
 use super::fail::Fail;
+use larder_base::task;
 use larder_doors::turns::Turns;
 
 pub const DAV: &str = "DAV:";
@@ -68,7 +69,7 @@ pub async fn read<T: Send + 'static>(
     }
     let turn = turns.take(address, false).await.map_err(|_| BUSY)?;
     let body = body.to_vec();
-    let work = tokio::task::spawn_blocking(move || {
+    let work = task::blocking(move || {
         let _turn = turn;
         read(&body)
     });

@@ -4,7 +4,7 @@
 //!   take neither the memory nor the processors of the users. Networks take turns (`turns.one_a_network`),
 //!   and a hash that has begun keeps its turn to its end.
 
-use larder_base::boxed;
+use larder_base::{boxed, task};
 use larder_people::PasswordHash;
 
 use crate::turns::Turn;
@@ -15,7 +15,7 @@ pub const AT_ONCE: usize = 2;
 /// time which users there are.
 #[boxed]
 pub async fn verify(turn: Turn, hash: Option<PasswordHash>, password: String) -> bool {
-    let work = tokio::task::spawn_blocking(move || {
+    let work = task::blocking(move || {
         let _turn = turn;
         match hash {
             Some(hash) => hash.matches(&password),

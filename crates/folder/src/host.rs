@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use larder_base::Timestamp;
+use larder_base::{Timestamp, task};
 use larder_fs::judge::Guarded;
 use larder_fs::posix_acl;
 use larder_fs::{Attr, Cred, Events, FileId, FileKind, FsError, FsResult, Ino, WriteVerifier};
@@ -516,13 +516,13 @@ impl Host {
             return;
         }
         let host = Arc::downgrade(self);
-        tokio::spawn(async move {
+        task::spawn(async move {
             loop {
                 tokio::time::sleep(CACHED_FILE_IDLE).await;
                 let Some(host) = host.upgrade() else { return };
                 let (closed, is_done) = host.close_idle();
                 // A close may free a large file, and then takes long.
-                let _ = tokio::task::spawn_blocking(move || drop(closed)).await;
+                let _ = task::blocking(move || drop(closed)).await;
                 if is_done {
                     return;
                 }

@@ -48,6 +48,7 @@ use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use larder_base::task;
 use larder_base::traffic::{self, Wait};
 use larder_fs::{
     AccessTimes, Answers, Cred, Event, Events, FsError, FsResult, Ino, SnapshotInfo, StatFs, Witness, WriteVerifier,
@@ -256,7 +257,7 @@ impl Folder {
         let folder = self.clone();
         let closed = |_| FsError::Io("larder stops".into());
         let permit = folder.host.workers.clone().acquire_owned().await.map_err(closed)?;
-        let done = tokio::task::spawn_blocking(move || {
+        let done = task::blocking(move || {
             let done = work(&folder);
             drop(permit);
             done

@@ -13,6 +13,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
+use larder_base::task;
 use larder_fs::{Aspects, Event, Events, FileKind, FsError, FsResult, Ino};
 use parking_lot::Mutex;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
@@ -209,7 +210,7 @@ impl Notices {
                 let fd = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
                 let fd = fd.map_err(|error| FsError::Io(std::io::Error::from(error).to_string().into()))?;
                 let fd = Arc::new(fd);
-                let reader = tokio::spawn(run(Arc::downgrade(self), fd.clone())).abort_handle();
+                let reader = task::spawn(run(Arc::downgrade(self), fd.clone())).abort_handle();
                 state.inotify.insert(Inotify { fd, reader }).fd.clone()
             }
         };
@@ -332,7 +333,7 @@ async fn run(notices: Weak<Notices>, inotify: Arc<AsyncFd<OwnedFd>>) {
         let Some(notices) = notices.upgrade() else { return };
         // Before the read: a notice that comes after it is not overlooked.
         ready.clear_ready();
-        let read = tokio::task::spawn_blocking(move || {
+        let read = task::blocking(move || {
             let is_open = notices.read();
             if !is_open {
                 notices.events.send(|| Event::Lost { origin: BY_HOST });

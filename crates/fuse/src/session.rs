@@ -188,10 +188,13 @@ impl Session {
             return;
         }
         let since = Instant::now();
-        let mut operation = Box::pin(async move {
+        self.start(Box::pin(async move {
             operation.await;
             COUNTED.add(kind as usize, since);
-        });
+        }));
+    }
+
+    fn start(&self, mut operation: Pin<Box<dyn Future<Output = ()> + Send>>) {
         let _context = self.runtime.enter();
         let polled = std::panic::catch_unwind(AssertUnwindSafe(|| poll_once(operation.as_mut())));
         match polled {

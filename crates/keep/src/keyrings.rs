@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use larder_api::{Encrypt, VolumeSecret};
-use larder_base::{boxed, wipe};
+use larder_base::{boxed, task, wipe};
 use larder_crypt::{
     Cipher, HalfSealed, Keyring, KeyringError, Keys, Master, RecoveryKey, Renewal, SealedLog, SealedStore, Secret, Work,
 };
@@ -180,7 +180,7 @@ fn note_swappable() {
 pub(crate) async fn slowly<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, KeyringError> + Send + 'static,
 ) -> Result<T, KeepError> {
-    let done = tokio::task::spawn_blocking(work).await;
+    let done = task::blocking(work).await;
     done.map_err(|error| KeepError::internal(error.to_string()))?.map_err(|error| keyring_error(&error))
 }
 

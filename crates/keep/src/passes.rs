@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use larder_api::SealingStatus;
-use larder_base::boxed;
+use larder_base::{boxed, task};
 use larder_crypt::{Keys, Passed, Progress, Resealing};
 use larder_volume::{Registry, Sealing, VolumeInfo};
 use object_store::{ObjectStore, PutMode};
@@ -59,7 +59,7 @@ impl Passes {
             return;
         }
         let (id, state) = (work.info.id, Arc::clone(&work.state));
-        let task = tokio::spawn(work.run());
+        let task = task::spawn(work.run());
         passes.insert(id, Pass { task, state });
     }
 

@@ -41,6 +41,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio_util::sync::CancellationToken;
@@ -171,11 +172,11 @@ impl NfsServer {
     pub fn serve(self, shutdown: CancellationToken) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             let tracker = TaskTracker::new();
-            tracker.spawn(Arc::clone(&self.shared.v4).look_after_clients(shutdown.clone()));
-            tracker.spawn(Arc::clone(&self.shared.v4).send_recalls(shutdown.clone()));
-            tracker.spawn(Arc::clone(&self.shared.nlm).look_after_locks(shutdown.clone()));
+            tracker.spawn(Arc::clone(&self.shared.v4).look_after_clients(shutdown.clone()).boxed());
+            tracker.spawn(Arc::clone(&self.shared.v4).send_recalls(shutdown.clone()).boxed());
+            tracker.spawn(Arc::clone(&self.shared.nlm).look_after_locks(shutdown.clone()).boxed());
             if let Some(socket) = self.monitor {
-                tracker.spawn(datagrams(socket, Arc::clone(&self.shared), Service::Monitor, shutdown.clone()));
+                tracker.spawn(datagrams(socket, Arc::clone(&self.shared), Service::Monitor, shutdown.clone()).boxed());
             }
             let accept = |listener, service| {
                 accept_loop(listener, Arc::clone(&self.shared), service, tracker.clone(), shutdown.clone())
@@ -247,13 +248,14 @@ fn admit(
     stats.connections_open.fetch_add(1, Relaxed);
     let open = Open(Arc::clone(shared));
     let (tasks, stop) = (tracker.clone(), shutdown.clone());
-    tracker.spawn(async move {
+    let served = async move {
         let end = conn::serve(Arc::clone(&open.0), socket, (peer, stranger), service, tasks, stop).await;
         if !matches!(end, End::Closed | End::Shutdown) {
             open.0.stats.connections_dropped.fetch_add(1, Relaxed);
             tracing::debug!(%peer, reason = %end, "NFS connection dropped");
         }
-    });
+    };
+    tracker.spawn(served.boxed());
 }
 
 /// Counts a connection while it is open, whatever ends it.

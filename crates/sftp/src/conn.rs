@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
-use larder_base::passed;
 use larder_base::traffic::Traffic;
+use larder_base::{passed, task};
 use larder_people::User;
 use parking_lot::Mutex;
 use russh::keys::{Certificate, PublicKey};
@@ -317,7 +317,7 @@ impl Handler for Conn {
         let is_busy = move || flows.lock().iter().filter_map(Weak::upgrade).any(|flow| !flow.is_idle());
         self.resident = Some(self.shared.residents.enter(self.cut.clone(), Box::new(is_busy)));
         let (account, cut) = (Arc::clone(unread.account()), self.cut.clone());
-        tokio::spawn(async move {
+        task::spawn(async move {
             tokio::select! {
                 () = account.stalled() => cut.cancel(),
                 () = account.left() => {}
@@ -437,7 +437,7 @@ impl Handler for Conn {
     async fn channel_eof(&mut self, channel: ChannelId, ssh: &mut Ssh) -> Result<(), ConnError> {
         let Some((_, flow)) = self.channels.get(&channel).and_then(|open| open.sftp.as_ref()) else { return Ok(()) };
         let (flow, handle) = (Arc::clone(flow), ssh.handle());
-        tokio::spawn(async move {
+        task::spawn(async move {
             flow.drained().await;
             let _ = handle.exit_status_request(channel, 0).await;
             let _ = handle.eof(channel).await;

@@ -38,6 +38,7 @@ use tokio_util::sync::CancellationToken;
 use super::ops::Session;
 use super::order::{Order, Place};
 use super::packet::{self, Code, Garbage, HandleId, Request};
+use larder_base::task;
 use larder_doors::unread::{Account, Hold};
 
 /// Requests of a session that run at a time.
@@ -303,7 +304,7 @@ impl Flow {
             return self.ended_in_place(turn, Answer { packet, bytes, hold: Some(hold) }, answers);
         }
         let flow = Arc::clone(self);
-        tokio::spawn(async move {
+        task::spawn(async move {
             let packet = running.await;
             {
                 let mut state = flow.state.lock();
@@ -340,7 +341,7 @@ impl Flow {
             }
             state.is_sending = true;
         }
-        tokio::spawn(Arc::clone(self).send_all());
+        task::spawn(Arc::clone(self).send_all());
     }
 
     async fn send_all(self: Arc<Self>) {

@@ -34,6 +34,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use larder_base::traffic::Protocol;
 use larder_people::User;
@@ -216,7 +217,7 @@ fn admit(
     }
     stats.connections_open.fetch_add(1, Relaxed);
     let open = Counted(Arc::clone(shared));
-    tracker.spawn(serve_one(socket, peer, stranger, open, Arc::clone(ssh), shutdown.clone()));
+    tracker.spawn(serve_one(socket, peer, stranger, open, Arc::clone(ssh), shutdown.clone()).boxed());
 }
 
 /// Counts a connection while it is open, whatever ends it.

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use larder_base::log::{LogEntry, Receipt};
-use larder_base::{LogError, LogStore};
+use larder_base::{LogError, LogStore, task};
 use object_store::path::Path;
 use object_store::{
     CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode,
@@ -47,7 +47,7 @@ impl EarlyStore {
     fn later<T>(&self, location: &Path, work: impl Future<Output = T> + Send + 'static) {
         self.late.lock().insert(location.clone());
         let (late, location) = (self.late.clone(), location.clone());
-        drop(tokio::spawn(async move {
+        drop(task::spawn(async move {
             tokio::time::sleep(LATE).await;
             drop(work.await);
             late.lock().remove(&location);
@@ -182,7 +182,7 @@ pub struct EarlyReceipts(pub Arc<dyn LogStore>);
 impl LogStore for EarlyReceipts {
     async fn begin(&self, stream: &str, id: u64, payload: Vec<Bytes>) -> Result<Receipt, LogError> {
         let receipt = self.0.begin(stream, id, payload).await?;
-        drop(tokio::spawn(receipt));
+        drop(task::spawn(receipt));
         Ok(Box::pin(async { Ok(()) }))
     }
 

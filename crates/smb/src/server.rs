@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use futures::FutureExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -194,7 +195,7 @@ impl Accepted {
             let _slot = slot;
             connection_loop(stream, peer, stranger, state).await;
         };
-        self.connections.spawn(served.instrument(info_span!("conn", peer = %peer)));
+        self.connections.spawn(served.instrument(info_span!("conn", peer = %peer)).boxed());
     }
 
     /// Waits until each connection and each durable open is closed.

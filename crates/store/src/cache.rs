@@ -29,6 +29,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use larder_base::checksum::{checksum_slices, seed};
 use larder_base::metrics::{Counter, Metrics};
+use larder_base::task;
 use object_store::path::Path;
 use parking_lot::Mutex;
 
@@ -369,7 +370,7 @@ impl DiskCache {
             return None;
         }
         let cache = Arc::clone(self);
-        let read = tokio::task::spawn_blocking(move || cache.read_slots(&slots));
+        let read = task::blocking(move || cache.read_slots(&slots));
         let whole = match tokio::time::timeout(DISK_WAIT_MAX, read).await {
             Ok(read) => read.ok().flatten()?,
             Err(_) => {
@@ -445,7 +446,7 @@ impl DiskCache {
             }
         }
         let cache = Arc::clone(self);
-        tokio::task::spawn_blocking(move || {
+        task::blocking(move || {
             while let Some(read) = cache.next_read() {
                 if let Err(error) = cache.write_blocks(&read) {
                     cache.end_and_empty(&error);

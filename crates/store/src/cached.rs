@@ -22,6 +22,7 @@ use object_store::{
 };
 
 use crate::cache::{BLOCK_BYTES, DiskCache, IsImmutable, Read, blocks_of, name_of};
+use larder_base::task;
 
 /// Reads of more than this pass by; a volume reads less at a time.
 const READ_BYTES_MAX: u64 = 16 << 20;
@@ -276,7 +277,7 @@ impl Long {
                 && let Some(bytes) = body.next().await?
             {
                 match body.at >= body.wanted.end {
-                    true => drop(tokio::spawn(body.finish())),
+                    true => drop(task::spawn(body.finish())),
                     false => self.body = Some(body),
                 }
                 return Ok(Some(bytes));

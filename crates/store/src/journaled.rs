@@ -30,10 +30,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::future::{BoxFuture, Shared};
 use futures::{FutureExt, StreamExt, TryStreamExt};
-use larder_base::boxed;
 use larder_base::checksum::checksum;
 use larder_base::log::{LogEntry, LogError, LogStore, MAX_PAYLOAD_BYTES, Receipt, Tenure};
 use larder_base::metrics::Metrics;
+use larder_base::{boxed, task};
 use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt, PutPayload};
 use parking_lot::Mutex;
@@ -676,8 +676,8 @@ impl LogStore for JournaledLog {
                 (state.term, state.last, state.begins) = (id, id, false);
             }
             stream.progress.send_modify(|progress| progress.through = id);
-            tokio::spawn(drain(Arc::clone(inner), Arc::clone(&stream)));
-            tokio::spawn(make_room(Arc::clone(inner), Arc::clone(&stream)));
+            task::spawn(drain(Arc::clone(inner), Arc::clone(&stream)));
+            task::spawn(make_room(Arc::clone(inner), Arc::clone(&stream)));
             return Ok(Box::pin(std::future::ready(Ok(()))));
         }
         stream.wait_for_room().await?;

@@ -33,6 +33,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use larder_base::checksum::{checksum_slices, seed};
 use larder_base::log::{LogEntry, LogError, LogStore, MAX_PAYLOAD_BYTES, Receipt, Tenure};
+use larder_base::task;
 use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutPayload};
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
@@ -501,7 +502,7 @@ impl LogStore for BucketLog {
         let encoded = encode(&stream.name, (id, term), false, &stream.nonce, payload);
         let owner = self.owner.clone();
         // A task of its own: whoever drops the receipt gives up knowing, not the entry.
-        tokio::spawn(async move {
+        task::spawn(async move {
             let begun = Instant::now();
             let outcome = stream.put((id, term), &encoded).await;
             // Before others hear of it, so that the last one on its way is none any more.

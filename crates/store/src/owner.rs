@@ -41,7 +41,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use larder_base::clock::since_boot;
 use larder_base::log::{LogError, Tenure};
-use larder_base::{Seat, boxed};
+use larder_base::{Seat, boxed, task};
 use object_store::path::Path;
 use object_store::{ObjectStore, UpdateVersion};
 use tokio::sync::{Mutex, watch};
@@ -276,7 +276,7 @@ impl Owner {
     /// Lets a standby see this owner live ([`Owner::beat`]), in a task of its own.
     pub fn beating(&self) -> Beating {
         let owner = self.clone();
-        Beating(tokio::spawn(async move { owner.beat().await }))
+        Beating(task::spawn(async move { owner.beat().await }))
     }
 
     /// The gate before answers from a journal.
@@ -501,7 +501,7 @@ impl Tenure for Owner {
         }
         if !self.0.is_proving.swap(true, Ordering::AcqRel) {
             let owner = self.clone();
-            tokio::spawn(async move {
+            task::spawn(async move {
                 if let Err(error) = owner.get_proof().await {
                     tracing::debug!(%error, "no new proof of ownership");
                 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
 use futures::future::BoxFuture;
-use larder_base::{Clock, Timestamp};
+use larder_base::{Clock, Timestamp, task};
 use larder_fs::Events;
 use larder_fs::Keepers;
 use larder_fs::*;
@@ -188,9 +188,9 @@ impl State {
                     let volume = &state.name;
                     tracing::warn!(volume, %error, "the snapshot of a rollback that was cut off stays until the next opening");
                 }
-                tokio::spawn(crate::reap::sweep(Arc::downgrade(&state)));
+                task::spawn(crate::reap::sweep(Arc::downgrade(&state)));
                 if epoch > 1 {
-                    tokio::spawn(Arc::clone(&state).sweep_images(epoch));
+                    task::spawn(Arc::clone(&state).sweep_images(epoch));
                 }
             }
             Ok(Some(state))

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 
 use futures::future::BoxFuture;
 use larder_base::log::Tenure;
-use larder_base::{Clock, Timestamp};
+use larder_base::{Clock, Timestamp, task};
 use larder_fs::Events;
 use larder_fs::Keepers;
 use larder_fs::places::{self, Place, place_of};
@@ -119,7 +119,7 @@ impl State {
     }
 
     pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
-        self.runtime.spawn(future);
+        task::spawn_on(&self.runtime, future);
     }
 
     /// `volume.proven_before_answer`

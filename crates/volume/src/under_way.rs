@@ -22,6 +22,7 @@ use tokio::sync::RwLock;
 use uuid::Uuid;
 
 use crate::layout::prefix_of;
+use larder_base::task;
 
 /// Longer than a disk that hangs holds up a write.
 const SETTLING_MAX: Duration = Duration::from_secs(90);
@@ -58,7 +59,7 @@ async fn to_its_end<T: Send + 'static>(
     write: impl Future<Output = Result<T>> + Send + 'static,
 ) -> Result<T> {
     let under_way = writes.read_owned().await;
-    let written = tokio::spawn(async move {
+    let written = task::spawn_for(async move {
         let written = write.await;
         drop(under_way);
         written

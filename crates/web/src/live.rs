@@ -11,6 +11,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use hyper::StatusCode;
 use larder_api::Failure;
+use larder_base::task;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
@@ -43,7 +44,7 @@ pub fn stream(visit: &Visit<'_>, watch: impl Watch) -> Answer {
     let (sender, receiver) = mpsc::channel(EVENTS_MAX);
     let server = visit.server.clone();
     let token = visit.token.clone().unwrap_or_default();
-    tokio::spawn(async move {
+    task::spawn(async move {
         let _permit = permit;
         tokio::select! {
             () = run(&server, &token, watch, &sender) => {}

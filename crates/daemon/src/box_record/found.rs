@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use larder_api::{BoxFound, Failure, FailureKind, UserRole};
-use larder_base::wipe;
+use larder_base::{task, wipe};
 use larder_crypt::{Keyring, KeyringError, Master, RecoveryKey, Secret};
 use object_store::ObjectStore;
 
@@ -95,7 +95,7 @@ async fn open_one(store: &Arc<dyn ObjectStore>, all: &[Listed], secret: &Arc<Sec
 pub(super) async fn unlocked(keyring: Keyring, secret: &Arc<Secret>) -> Result<(Keyring, Master), Failure> {
     let secret = Arc::clone(secret);
     let work = move || wipe::without_contents(|| keyring.unlock(&secret)).map(|master| (keyring, master));
-    let done = tokio::task::spawn_blocking(work).await.map_err(|error| Failure::internal(error.to_string()))?;
+    let done = task::blocking(work).await.map_err(|error| Failure::internal(error.to_string()))?;
     done.map_err(|error| match error {
         KeyringError::Refused(what) => {
             let what = if what == "passphrase" { "password" } else { what };

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use larder_api::{BoxRecoveryKey, ConfigHistory, ConfigVersion, ConfigVersionText, Failure, FailureKind, UserRole};
-use larder_base::hex;
+use larder_base::{hex, task};
 use larder_crypt::Secret;
 use larder_keep::Store;
 use larder_keep::keyrings;
@@ -185,7 +185,7 @@ impl Daemon {
         let mut own = self.record.own.lock().await;
         let (mut next, of, login) = (own.clone(), user.to_owned(), login_of(hash));
         let secret = Secret::Passphrase(password.to_owned().into());
-        let made = tokio::task::spawn_blocking(move || next.expect_owner(&of, &secret, &login).map(|()| next)).await;
+        let made = task::blocking(move || next.expect_owner(&of, &secret, &login).map(|()| next)).await;
         match made.map_err(|error| Failure::internal(error.to_string()))? {
             Ok(next) => {
                 next.save(self.folder.path())?;
@@ -229,7 +229,7 @@ impl Daemon {
         }
         let mut notes = self.settle_owners(&mut own, &logins).await?;
         let (data, file, config_now) = (self.folder.path().to_owned(), self.file.clone(), config.clone());
-        let gathered = tokio::task::spawn_blocking(move || {
+        let gathered = task::blocking(move || {
             // `contents.no_nt_hashes_without_smb`
             let nt_hashes = NtHashes::of(&config_now, &file);
             Gathered::read(&data, &file, nt_hashes)
@@ -335,7 +335,7 @@ impl Daemon {
             let given = Arc::clone(&secret);
             let mut next = own.clone();
             let of = name.clone();
-            let made = tokio::task::spawn_blocking(move || next.set_owner(&of, &given, &login).map(|()| next)).await;
+            let made = task::blocking(move || next.set_owner(&of, &given, &login).map(|()| next)).await;
             match made.map_err(|error| Failure::internal(error.to_string()))? {
                 Ok(next) => {
                     (*own, changed) = (next, true);

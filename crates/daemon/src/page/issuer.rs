@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures::future::BoxFuture;
+use larder_base::task;
 use larder_web::{ANSWER_BYTES_MAX, Fetch, Issuer, is_issuer_address};
 use reqwest::redirect::Policy;
 use reqwest::{Client, RequestBuilder};
@@ -91,7 +92,7 @@ impl Fetch for Https {
     fn client_secret(&self) -> BoxFuture<'_, Result<Option<String>, String>> {
         Box::pin(async move {
             let Some(file) = self.secret_file.clone() else { return Ok(None) };
-            let read = tokio::task::spawn_blocking(move || {
+            let read = task::blocking(move || {
                 use std::io::Read;
                 let mut text = String::new();
                 let found =

@@ -24,7 +24,7 @@ use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Request, Response, StatusCode};
 use larder_api::{Failure, UserRole};
-use larder_base::{Clock, SystemClock};
+use larder_base::{Clock, SystemClock, task};
 use larder_dav::{Guest, GuestBody, PasswordRefused, Tls, WebHandle};
 use larder_web::{BASE, FactorsEnded, FileView, LogIn, Options, Peer, Refusal, Role, Standing, Web, generation};
 
@@ -250,7 +250,7 @@ impl People {
     fn keep(&self, file: &Path, bytes: Vec<u8>) -> BoxFuture<'_, Result<(), Failure>> {
         let file = file.to_owned();
         Box::pin(async move {
-            let kept = tokio::task::spawn_blocking(move || replace_file(&file, &bytes, 0o600)).await;
+            let kept = task::blocking(move || replace_file(&file, &bytes, 0o600)).await;
             kept.unwrap_or_else(|e| Err(Failure::internal(format!("the daemon failed at this: {e}"))))
         })
     }

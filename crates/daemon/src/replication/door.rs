@@ -12,6 +12,7 @@ use hyper_util::rt::TokioIo;
 use larder_api::endpoint::{Caller, Endpoint};
 use larder_api::endpoints::{GetReplica, ReceiveRecord, ReceiveSnapshot};
 use larder_api::{BODY_BYTES_MAX, Connection, Done, Failure};
+use larder_base::task;
 use serde::Serialize;
 
 use super::receiver::Receiver;
@@ -76,7 +77,7 @@ async fn take(body: Body, receiver: Receiver) -> Result<larder_api::Received, Fa
     let mut pieces = Box::pin(pieces);
     let received = receiver.receive(pieces.by_ref().boxed()).await;
     if received.is_err() {
-        tokio::spawn(pieces.for_each(|_| std::future::ready(())));
+        task::spawn(pieces.for_each(|_| std::future::ready(())));
     }
     received
 }

@@ -19,7 +19,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use larder_api::endpoint::{Caller, Endpoint};
 use larder_api::endpoints::{PairMachine, ReceiveRecord, ReceiveSnapshot};
 use larder_api::{Accept, Accepted, Client, Failure, FailureKind, Pair, Paired};
-use larder_base::hex;
+use larder_base::{hex, task};
 use larder_doors::handshake::Paced;
 use larder_doors::strangers::{STRANGER_TIME, Stranger, Strangers};
 use parking_lot::Mutex;
@@ -70,7 +70,7 @@ pub fn listen(daemon: Arc<Daemon>, listener: TcpListener, stop: CancellationToke
     let identity = Identity::load_or_create(daemon.folder.path())?;
     let acceptor = identity.acceptor().map_err(|error| Failure::internal(format!("TLS: {error}")))?;
     let strangers = Arc::new(Strangers::new(daemon.servers.strangers()));
-    tokio::spawn(async move {
+    task::spawn(async move {
         let (places, waiting) = (Arc::new(Semaphore::new(CONNECTIONS_MAX)), Arc::new(AtomicUsize::new(0)));
         loop {
             let accepted = tokio::select! {
@@ -92,7 +92,7 @@ pub fn listen(daemon: Arc<Daemon>, listener: TcpListener, stop: CancellationToke
                 status: Mutex::new(Status::Stranger { stranger, _waiting: Waiting::new(&waiting) }),
             };
             let (daemon, acceptor, stop) = (Arc::clone(&daemon), acceptor.clone(), stop.clone());
-            tokio::spawn(async move {
+            task::spawn(async move {
                 let visit = Arc::new(visit);
                 tokio::select! {
                     served = serve(daemon, stream, acceptor, Arc::clone(&visit)) => {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use larder_api::{Connect, Connecting, Connection};
+use larder_base::task;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
@@ -46,7 +47,7 @@ impl Connect for Ssh {
             let output = child.stdout.take().ok_or_else(missing)?;
             let complaint = Arc::<Mutex<String>>::default();
             let stderr = child.stderr.take().ok_or_else(missing)?;
-            let listening = tokio::spawn(listen(stderr, Arc::clone(&complaint)));
+            let listening = task::spawn(listen(stderr, Arc::clone(&complaint)));
             Ok(Box::new(Session { child, input, output, complaint, listening }) as Box<dyn Connection>)
         })
     }

@@ -17,6 +17,7 @@ use futures::future::BoxFuture;
 use hyper::Method;
 use larder_api::endpoint::{Form, status_of};
 use larder_api::{BODY_BYTES_MAX, BY_HEADER, FOR_HEADER, Failure, FailureKind};
+use larder_base::task;
 use larder_watch::audit::{Record, RecordKind};
 use serde_json::Value;
 
@@ -193,7 +194,7 @@ impl Drop for Act {
         let daemon = Arc::clone(&self.daemon);
         // Its line is made durable: that is a wait for the disk of the data folder.
         match tokio::runtime::Handle::try_current() {
-            Ok(runtime) => drop(runtime.spawn_blocking(move || daemon.watch.record(record))),
+            Ok(_) => drop(task::blocking(move || daemon.watch.record(record))),
             Err(_) => daemon.watch.record(record),
         }
     }

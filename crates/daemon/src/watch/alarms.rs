@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use larder_base::task;
 use larder_files::guard::{Alarm, Suspect};
 use larder_fs::FsError;
 use larder_watch::alerts::DAY_MS;
@@ -28,7 +29,7 @@ pub(super) async fn run(daemon: &Arc<Daemon>, main: &Handle, alarms: Option<mpsc
     let Some(mut alarms) = alarms else { return };
     while let Some((share, alarm)) = alarms.recv().await {
         let taker = Arc::clone(daemon);
-        let taken = main.spawn(async move { taker.take_alarm(share, alarm).await });
+        let taken = task::spawn_on(main, async move { taker.take_alarm(share, alarm).await });
         let _ = tokio::time::timeout(VOLUMES_WAIT_MAX, taken).await;
     }
 }

@@ -8,6 +8,7 @@ use larder_api::{
     AlertChange, AlertReceiver, AlertStatus, AlertTested, AlertsStatus, AuditQuery, AuditRecord, DiskHealth, Failure,
     FailureKind,
 };
+use larder_base::task;
 use larder_facts::Machine;
 use larder_watch::audit::{self, Record};
 use larder_watch::{Alert, Message, MessageKind};
@@ -83,7 +84,7 @@ impl Watch {
         work: impl FnOnce(&Watch, &mut Kept) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, Failure> {
         let watch = Arc::clone(self);
-        let worked = tokio::task::spawn_blocking(move || {
+        let worked = task::blocking(move || {
             let mut kept = watch.kept.lock();
             work(&watch, &mut kept)
         });
@@ -217,7 +218,7 @@ impl Daemon {
     pub async fn audit_records(&self, query: AuditQuery) -> Result<Vec<AuditRecord>, Failure> {
         let (data, watch) = (self.folder.path().to_owned(), Arc::clone(&self.watch));
         crate::api::finish(async move {
-            let read = tokio::task::spawn_blocking(move || match query.newest {
+            let read = task::blocking(move || match query.newest {
                 Some(count) => watch.newest_records(count as usize),
                 None => {
                     watch.write_file_operations();
@@ -234,7 +235,7 @@ impl Daemon {
         let pools: Vec<(String, Vec<PathBuf>)> =
             self.storage.all().iter().map(|pool| (pool.name.clone(), pool.disks())).collect();
         let watch = Arc::clone(&self.watch);
-        let asked = tokio::task::spawn_blocking(move || {
+        let asked = task::blocking(move || {
             let machine = Machine::this();
             watch.disks.ask(&machine, &watch.history, true);
             watch.disks.list(&watch.history, &pools, &machine)

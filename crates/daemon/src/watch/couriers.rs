@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use larder_base::task;
 use larder_watch::send::{Receiver, SendError, ping};
 use larder_watch::{Condition, EventKind};
 use tokio::task::JoinHandle;
@@ -93,14 +94,14 @@ pub(super) async fn run(daemon: &Arc<Daemon>) {
         receivers.retain(|name, courier| config.receivers.iter().any(|one| one.name == *name && *one == courier.of));
         for of in config.receivers {
             receivers.entry(of.name.clone()).or_insert_with(|| {
-                let task = tokio::spawn(deliver(Arc::clone(daemon), of.clone()));
+                let task = task::spawn(deliver(Arc::clone(daemon), of.clone()));
                 Courier { of, task }
             });
         }
         pings.retain(|name, courier| config.pings.iter().any(|one| one.name == *name && *one == courier.of));
         for of in config.pings {
             pings.entry(of.name.clone()).or_insert_with(|| {
-                let task = tokio::spawn(keep_pinging(Arc::clone(daemon), of.clone()));
+                let task = task::spawn(keep_pinging(Arc::clone(daemon), of.clone()));
                 Courier { of, task }
             });
         }

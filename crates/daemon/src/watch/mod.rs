@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use larder_api::Failure;
+use larder_base::task;
 use larder_facts::Machine;
 use larder_watch::{Condition, EventKind};
 use tokio::runtime::Handle;
@@ -104,7 +105,7 @@ async fn run(daemon: &Arc<Daemon>, main: &Handle) {
     let (passages, asked) = (watch.passages.lock().take(), watch.asked.lock().take());
     let alarms = watch.alarms.lock().take();
     // Before the first look begins histories anew.
-    let restored = main.spawn(Arc::clone(daemon).restore_histories());
+    let restored = task::spawn_on(main, Arc::clone(daemon).restore_histories());
     let _ = tokio::time::timeout(VOLUMES_WAIT_MAX, restored).await;
     tokio::join!(
         looks(daemon, main, asked),
@@ -144,10 +145,10 @@ async fn looks(daemon: &Arc<Daemon>, main: &Handle, asked: Option<mpsc::Receiver
         }
         if daemon.watch_look(asker.is_none()).await {
             // A pool that hangs is not waited for.
-            main.spawn(Arc::clone(daemon).copy_histories());
+            task::spawn_on(main, Arc::clone(daemon).copy_histories());
         }
         let looker = Arc::clone(daemon);
-        let look = main.spawn(async move { looker.look_at_damage().await });
+        let look = task::spawn_on(main, async move { looker.look_at_damage().await });
         let _ = tokio::time::timeout(VOLUMES_WAIT_MAX, look).await;
         if let Some(asker) = asker {
             let _ = asker.send(());
@@ -166,7 +167,7 @@ async fn ask_disks(daemon: &Arc<Daemon>) {
             asker.watch.disks.ask(&machine, &asker.watch.history, false);
             asker.watch.disks.test_one(&machine, &folders, schedule);
         };
-        if let Err(error) = tokio::task::spawn_blocking(asked).await {
+        if let Err(error) = task::blocking(asked).await {
             tracing::warn!("the disks' health is not known: {error}");
         }
         tokio::time::sleep(ASK_DISKS_EVERY).await;

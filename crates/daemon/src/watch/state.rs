@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use larder_api::Failure;
-use larder_base::passed;
+use larder_base::{passed, task};
 use larder_files::guard::Alarm;
 use larder_watch::audit::{Audit, Record, RecordKind};
 use larder_watch::damage::DamageLog;
@@ -183,7 +183,7 @@ impl Watch {
     /// An orderly end.
     pub async fn stopped(self: &Arc<Self>) {
         let watch = Arc::clone(self);
-        let last = tokio::task::spawn_blocking(move || {
+        let last = task::blocking(move || {
             watch.history.write();
             watch.write_file_operations();
             let _ = std::fs::remove_file(watch.folder.join("running"));
@@ -287,7 +287,7 @@ impl Watch {
     /// A set-up in a browser, at its end: it is no act of the API.
     pub async fn set_up(self: &Arc<Self>, deed: SetUpDeed, result: Result<(), &Failure>) {
         let (record, watch) = (deed.record(result), Arc::clone(self));
-        let _ = tokio::task::spawn_blocking(move || watch.record(record)).await;
+        let _ = task::blocking(move || watch.record(record)).await;
     }
 
     /// As [`Watch::config_fault`], and it is no act of the API, which is recorded as such.
@@ -305,7 +305,7 @@ impl Watch {
             result: result.map_or_else(|failure| failure.message.clone(), |()| "done".to_owned()),
         };
         let watch = Arc::clone(self);
-        tokio::task::spawn_blocking(move || watch.record(record));
+        task::blocking(move || watch.record(record));
     }
 
     /// A digest, if the week is over.

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use larder_base::boxed;
+use larder_base::{boxed, task};
 use larder_fs::{AccessTimes, Answers, Attr, Cred, DirEntry, FileKind, FsError, FsResult, Ino, SeekTo};
 use larder_volume::Volume;
 use tokio::sync::mpsc;
@@ -58,7 +58,7 @@ impl Store {
         let (out, pieces) = mpsc::channel(PIECES_MAX);
         let failed = out.clone();
         let exporting = self.uses.begin(volume, format!("the export of {full}"));
-        tokio::spawn(async move {
+        task::spawn(async move {
             let _use = exporting;
             let mut walk =
                 Walk { volume: open, out, buffer: BytesMut::new(), owners, links: HashMap::new(), sockets: 0 };

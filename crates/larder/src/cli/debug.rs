@@ -9,8 +9,8 @@ use bytes::Bytes;
 use clap::{Args, Subcommand};
 use futures::TryStreamExt;
 use larder_api::Failure;
-use larder_base::Sheet;
 use larder_base::units::ByteSize;
+use larder_base::{Sheet, task};
 use larder_pool::disk::FileDisks;
 use larder_pool::disk::{DiskIo, DiskOpener};
 use larder_pool::salvage::inspect as of_pool;
@@ -310,7 +310,7 @@ async fn objects(global: &Global, prefix: &str, verify: bool, of: OfDisks) -> Re
     let pool = open_pool(&of.disks, of.pool).await?;
     let of_task = pool.clone();
     let prefix = prefix.to_owned();
-    let found = tokio::task::spawn_blocking(move || {
+    let found = task::blocking(move || {
         let answer = |object: ObjectFound| {
             let damage = verify.then(|| of_task.verify(&object.path));
             ObjectAnswer { object, damage }

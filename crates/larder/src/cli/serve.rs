@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use larder_api::{Failure, Ready};
+use larder_base::task;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -106,27 +107,27 @@ pub(super) async fn until_stopped(
         replication::machines::listen(daemon.clone(), listener, api_stop.clone())?;
     }
     let page = daemon.begin_page();
-    let page = tokio::spawn(async move {
+    let page = task::spawn(async move {
         if let Some(page) = page {
             page.keep_all_sessions().await;
         }
     });
-    let schedule = tokio::spawn(run_schedule(daemon.clone()));
-    let snapshots = tokio::spawn(run_snapshot_schedule(daemon.clone()));
-    let replication = tokio::spawn(run_replication(daemon.clone()));
-    let recycle = tokio::spawn(run_recycle(daemon.clone()));
-    let memory = tokio::spawn(run_memory(daemon.clone()));
-    let time_machine = tokio::spawn(run_time_machine(daemon.clone()));
-    let seats = tokio::spawn(run_seats(daemon.clone()));
-    let mut reopening = tokio::spawn(run_reopening(daemon.clone()));
-    let record = tokio::spawn(run_record(daemon.clone()));
-    let charts = tokio::spawn(run_charts(daemon.clone()));
+    let schedule = task::spawn(run_schedule(daemon.clone()));
+    let snapshots = task::spawn(run_snapshot_schedule(daemon.clone()));
+    let replication = task::spawn(run_replication(daemon.clone()));
+    let recycle = task::spawn(run_recycle(daemon.clone()));
+    let memory = task::spawn(run_memory(daemon.clone()));
+    let time_machine = task::spawn(run_time_machine(daemon.clone()));
+    let seats = task::spawn(run_seats(daemon.clone()));
+    let mut reopening = task::spawn_for(run_reopening(daemon.clone()));
+    let record = task::spawn(run_record(daemon.clone()));
+    let charts = task::spawn(run_charts(daemon.clone()));
     let watching = watch::start(daemon.clone()).await?;
     let started = match api::listen(daemon.clone(), api_stop.clone()) {
         Ok(()) => when_ready(&daemon).await,
         Err(failure) => Err(failure),
     };
-    let watchdog = tokio::spawn(notify::run_watchdog());
+    let watchdog = task::spawn(notify::run_watchdog());
     if started.is_ok() {
         notify::tell("READY=1\nSTATUS=serving");
     }

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use larder_base::task;
 use larder_files::Files;
 use nix::ifaddrs::getifaddrs;
 use tokio_util::sync::CancellationToken;
@@ -78,7 +79,7 @@ impl Nlm {
         self.book.lock().keep_trees(is_kept);
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let nlm = Arc::clone(self);
-        runtime.spawn(async move {
+        task::spawn_on(&runtime, async move {
             let mut told = BTreeSet::new();
             for files in exported {
                 // Its record is loaded then. A client that takes back locks of the next one waits until that is, too.
@@ -99,7 +100,7 @@ impl Nlm {
         let life = self.life.fetch_add(2, Relaxed);
         for client in clients {
             let nlm = Arc::clone(self);
-            tokio::spawn(async move { nlm.announce_to(client, life).await });
+            task::spawn(async move { nlm.announce_to(client, life).await });
         }
     }
 

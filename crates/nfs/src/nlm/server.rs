@@ -14,6 +14,7 @@ use std::sync::atomic::AtomicU32;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use larder_base::task;
 use larder_files::locks::LockError;
 use larder_files::{Files, Open, Uses};
 use larder_fs::{ACCESS_READ, ACCESS_WRITE, Cred, FileId, FileKind, FsError};
@@ -271,7 +272,7 @@ impl Nlm {
         let granted = encode_granted(&call.cookie, wanted.exclusive, &call.lock);
         let way = Way { client: target.client.address, from: local };
         let nlm = Arc::clone(self);
-        tokio::spawn(async move {
+        task::spawn(async move {
             if nlm.is_granted(number, waiting, &stop).await {
                 nlm.tell(number, way, &granted, &stop).await;
             }
@@ -366,7 +367,7 @@ impl Nlm {
         let results = w.into_inner();
         // It asks again where there are too many.
         let Ok(permit) = Arc::clone(&self.answers).try_acquire_owned() else { return };
-        tokio::spawn(async move {
+        task::spawn(async move {
             let _permit = permit;
             let _ = way.call((NLM_PROGRAM, NLM_V4, procedure), &results).await;
         });

@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use larder_base::checksum::checksum;
-use larder_base::{hex, shell};
+use larder_base::{hex, shell, task};
 use larder_files::Files;
 use larder_fs::FsError;
 
@@ -194,7 +194,7 @@ impl BookStore {
             }
             BookPlace::File(path) => {
                 let path = path.clone();
-                let written = tokio::task::spawn_blocking(move || replace(&path, &text)).await;
+                let written = task::blocking(move || replace(&path, &text)).await;
                 written.map_err(io::Error::other).flatten().map_err(|error| error.to_string())
             }
             BookPlace::Volume(files) => match files.set_nfs_clients(text.as_bytes()).await {

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use larder_base::task;
 use larder_files::Files;
 use larder_files::leases::{Holder, Recall};
 use larder_fs::Ino;
@@ -198,7 +199,7 @@ impl NfsV4 {
             is_busy = is_recalling;
             for one in begun {
                 let v4 = Arc::clone(&self);
-                tokio::spawn(async move { v4.await_answer(one).await });
+                task::spawn(async move { v4.await_answer(one).await });
             }
         }
     }
@@ -332,7 +333,7 @@ impl NfsV4 {
         former.inspect(|former| former.close());
         let Some(link) = made else { return };
         let v4 = Arc::downgrade(self);
-        tokio::spawn(async move {
+        task::spawn(async move {
             let is_needed = || v4.upgrade().is_some_and(|v4| v4.lock().states.has_delegations(client));
             // Recalls may wait for it.
             let changed = || drop(v4.upgrade().inspect(|v4| v4.recalls_wait()));
@@ -375,7 +376,7 @@ impl NfsV4 {
             return;
         }
         let (changed, v4) = (files.lock_changed(ino), Arc::clone(self));
-        tokio::spawn(async move {
+        task::spawn(async move {
             // A client that waits asks again within a lease.
             let _ = tokio::time::timeout(LEASE, changed).await;
             let waits = v4.lock_waits.0.lock().remove(&file).unwrap_or_default();

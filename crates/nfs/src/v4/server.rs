@@ -22,6 +22,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::{Duration, Instant};
 
+use larder_base::task;
 use larder_files::Files;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use tokio::sync::{Notify, OnceCell};
@@ -300,7 +301,7 @@ impl NfsV4 {
         // Other doors hear of grace before the first client of this one comes.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let v4 = Arc::clone(self);
-            runtime.spawn(async move {
+            task::spawn_on(&runtime, async move {
                 for volume in added {
                     v4.load(&volume).await;
                 }
@@ -424,7 +425,7 @@ impl NfsV4 {
     /// `server.records_in_groups`. A write goes on when nobody waits for it any more.
     async fn durable(self: &Arc<Self>, book: Arc<Book>, version: BookVersion) -> Result<(), BookFailed> {
         let v4 = Arc::clone(self);
-        let written = tokio::spawn(async move {
+        let written = task::spawn_for(async move {
             let _turn = book.writing.lock().await;
             let (newest, record) = {
                 let mut state = v4.lock();

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use larder_base::features::Access;
+use larder_base::task;
 use uuid::Uuid;
 
 use crate::change::{create, diverged, moving};
@@ -65,9 +66,9 @@ impl Pool {
                 tombstones.sweep(&core).await?;
             }
             core.members.iter().filter_map(|member| member.io().ok()).for_each(|io| io.settle());
-            let worker = tokio::spawn(repair::run(core.clone()));
-            let historian = tokio::spawn(write_history_now_and_then(core.clone()));
-            let scrubber = tokio::spawn(scrub::run(core.clone()));
+            let worker = task::spawn(repair::run(core.clone()));
+            let historian = task::spawn(write_history_now_and_then(core.clone()));
+            let scrubber = task::spawn(scrub::run(core.clone()));
             let stale = core.members.iter().any(|member| member.state() == DiskState::Resilvering);
             let whole = core.members.iter().all(|member| member.is_writable());
             if core.members.iter().all(|member| member.is_readable()) {
@@ -84,12 +85,12 @@ impl Pool {
             if lacking && !stale && left.was_closed && !left.was_owing {
                 core.count_missing_shards();
             }
-            let sweeper = tokio::spawn(tombstones::make_room(tombstones.clone(), journal.clone(), core.clone()));
+            let sweeper = task::spawn(tombstones::make_room(tombstones.clone(), journal.clone(), core.clone()));
             let store = PoolStore { core: core.clone(), tombstones };
             let m = core.members.layout().failures();
             let weaker = core.objects.index().objects.values().any(|object| object.geometry.m < m);
             core.mover.set_stragglers(weaker);
-            let mover = tokio::spawn(moving::run(core.clone()));
+            let mover = task::spawn(moving::run(core.clone()));
             Ok(Self::new(core, journal, store, Tasks([worker, historian, scrubber, sweeper, mover])))
         })
     }
@@ -162,7 +163,7 @@ fn open_blocking(options: &OpenOptions) -> Result<(Arc<Core>, Journal, Left), Po
             .spawn(move || reaper.bury_all(&mut burials))
             .map(drop)
             .map_err(|source| PoolError::Io { what: "start a thread for", path: "the pool".into(), source })?,
-        Work::InTurns(turns) => drop(tokio::spawn(reaper.bury_in_turns(burials, turns))),
+        Work::InTurns(turns) => drop(task::spawn(reaper.bury_in_turns(burials, turns))),
     }
     if matches!(core.members.work, Work::Threads) {
         let watched = Arc::downgrade(&core);

@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 
 use crate::disk::watch::{Watch, any_closed};
 use crate::object::geometry::MIRROR_BYTES_MAX;
+use larder_base::task;
 
 /// The simulator's side.
 pub trait Turns: Send + Sync + Debug + 'static {
@@ -109,9 +110,9 @@ impl Work {
     /// `work` must not wait for other work of this kind: the runtime's threads are bounded.
     pub fn begin<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Begun<T> {
         match (self, tokio::runtime::Handle::try_current()) {
-            (Self::Threads, Ok(runtime)) => {
+            (Self::Threads, Ok(_)) => {
                 let (done, wait) = mpsc::sync_channel(1);
-                drop(runtime.spawn_blocking(move || drop(done.send(work()))));
+                drop(task::blocking(move || drop(done.send(work()))));
                 Begun::UnderWay(wait)
             }
             _ => Begun::Done(work()),
@@ -121,7 +122,7 @@ impl Work {
     /// Runs `work` on a thread that may block; `None` when the runtime shuts down.
     pub async fn blocking<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         match self {
-            Self::Threads => tokio::task::spawn_blocking(work).await.ok(),
+            Self::Threads => task::blocking(work).await.ok(),
             Self::InTurns(turns) => {
                 turns.turn().await;
                 Some(work())
@@ -132,8 +133,8 @@ impl Work {
     /// As `blocking`, for callers that do not wait.
     pub fn detach(&self, work: impl FnOnce() + Send + 'static) {
         match self {
-            Self::Threads => drop(tokio::task::spawn_blocking(work)),
-            Self::InTurns(turns) => drop(tokio::spawn(after(turns.turn(), work))),
+            Self::Threads => drop(task::blocking(work)),
+            Self::InTurns(turns) => drop(task::spawn(after(turns.turn(), work))),
         }
     }
 
@@ -174,7 +175,7 @@ impl Work {
             Self::InTurns(turns) => {
                 let kept: Kept = Arc::new(Mutex::new(Some(Box::new(work))));
                 let of_task = kept.clone();
-                drop(tokio::spawn(after(turns.turn(), move || take_and_run(&of_task))));
+                drop(task::spawn(after(turns.turn(), move || take_and_run(&of_task))));
                 Ok(Started::Turn(kept))
             }
         }

@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use larder_base::checksum::checksum;
 use larder_base::log::{LogEntry, LogError, LogStore, MAX_PAYLOAD_BYTES, Receipt};
+use larder_base::task;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
@@ -53,7 +54,7 @@ impl Journal {
             }
             Work::InTurns(turns) => {
                 *shared.in_turns.lock() = Some(Box::new(writer));
-                drop(tokio::spawn(run_in_turns(Arc::downgrade(&of_thread), turns)));
+                drop(task::spawn(run_in_turns(Arc::downgrade(&of_thread), turns)));
                 None
             }
         };

@@ -17,6 +17,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use larder_base::checksum::CallerVerifies;
+use larder_base::task;
 use object_store::path::Path;
 use object_store::{
     Attributes, CopyMode, CopyOptions, Error, GetOptions, GetRange, GetResult, GetResultPayload, ListResult,
@@ -88,7 +89,7 @@ impl PoolStore {
 
     /// Runs `work` to its end even if the caller goes away.
     async fn detached<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Result<T> {
-        tokio::spawn(work).await.map_err(|_| PoolError::Cancelled(self.core.members.name.clone()).into())
+        task::spawn_for(work).await.map_err(|_| PoolError::Cancelled(self.core.members.name.clone()).into())
     }
 
     async fn put_bytes(&self, request: Request, data: Gather) -> Result<PutResult> {

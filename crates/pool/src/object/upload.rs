@@ -27,6 +27,7 @@ use crate::object::read::READ_BYTES_MAX;
 use crate::object::refusal::{Refused, refused};
 use crate::object::shard_writer::{Failure, ShardWriters};
 use crate::object::write::{Commit, Draft, Request};
+use larder_base::task;
 
 /// Stripes are written in runs of at least this many bytes.
 const CHUNK_BYTES: u64 = 8 << 20;
@@ -95,7 +96,7 @@ impl Drop for Upload {
     fn drop(&mut self) {
         let shared = self.shared.clone();
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move { shared.abandon().await });
+            task::spawn_on(&runtime, async move { shared.abandon().await });
         }
     }
 }
@@ -108,7 +109,7 @@ impl MultipartUpload for Upload {
         async move {
             let path = shared.request.path.clone();
             let name = shared.core.members.name.clone();
-            let task = tokio::spawn(async move { shared.drain(false).await });
+            let task = task::spawn_for(async move { shared.drain(false).await });
             task.await.map_err(|_| PoolError::Cancelled(name))?.map_err(|error| refused(&path, error))
         }
         .boxed()
@@ -117,7 +118,7 @@ impl MultipartUpload for Upload {
     async fn complete(&mut self) -> Result<PutResult> {
         let shared = self.shared.clone();
         let name = shared.core.members.name.clone();
-        let task = tokio::spawn(async move { shared.complete().await });
+        let task = task::spawn_for(async move { shared.complete().await });
         let object = task
             .await
             .map_err(|_| PoolError::Cancelled(name))?

@@ -13,6 +13,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
 use larder_base::checksum::checksum;
+use larder_base::task;
 use object_store::path::Path;
 use object_store::{
     CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
@@ -276,7 +277,7 @@ impl SalvageStore {
             let version = self.0.index.get(&path).ok_or_else(|| generic(Reason::NotFound))?;
             self.0.read_range(version, range).map(Bytes::from)
         };
-        tokio::task::spawn_blocking(read).await.map_err(|_| generic(Reason::Cancelled))?
+        task::blocking(read).await.map_err(|_| generic(Reason::Cancelled))?
     }
 
     fn metas(&self, prefix: &str, offset: Option<&str>) -> Vec<Result<ObjectMeta>> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use larder_base::task;
 use larder_fs::{CreateMode, Cred, FileId, FsError, Ino, NameMatch, SetAttr, Stability};
 use larder_store::{
     BucketError, BucketLog, BucketUrl, Health, JournaledLog, Machine, Owner, Requests, Retried, TakeOver,
@@ -166,7 +167,7 @@ impl Life {
         self.until_killed(owner.await_silence()).await?;
         if self.how == How::StandBy {
             let owner = owner.clone();
-            drop(tokio::spawn(async move { owner.beat().await }));
+            drop(task::spawn(async move { owner.beat().await }));
         }
         if let Some(place) = &self.seated {
             return seated::serve(&self, place, store, owner).await;

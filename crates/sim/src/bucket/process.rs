@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use super::net::Line;
 use crate::turns;
+use larder_base::task;
 
 pub struct Process {
     runtime: Option<Runtime>,
@@ -30,7 +31,7 @@ impl Process {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().ok()?;
         let start = runtime.block_on(async {
             turns::start_time(Duration::from_millis(now_ms));
-            drop(tokio::spawn(main));
+            drop(task::spawn(main));
             turns::started()
         });
         Some(Process { runtime: Some(runtime), start, line, clock_ms: now_ms, wakes_ms: 0 })

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use larder_base::Seat;
+use larder_base::{Seat, task};
 use larder_fs::FsError;
 use larder_store::Owner;
 use larder_volume::{HandoverStage, Properties, Registry};
@@ -111,7 +111,7 @@ pub async fn serve(life: &Arc<Life>, place: &Place, store: Arc<dyn ObjectStore>,
     let desk = Arc::new(Desk { life: life.clone(), owner, registry, giver, state: Mutex::default() });
     desk.enter_missing(place).await?;
     let watching = desk.clone();
-    drop(tokio::spawn(async move {
+    drop(task::spawn(async move {
         if let Err(stop) = watching.clone().watch().await {
             watching.fail(stop);
         }
@@ -246,7 +246,7 @@ impl Desk {
         let tenure = Tenure { epoch: self.owner.epoch(), opening: state.openings, ..Tenure::default() };
         state.served.insert(name, Served { part: part.clone(), tenure, judged: None, is_busy: true });
         let desk = self.clone();
-        drop(tokio::spawn(async move {
+        drop(task::spawn(async move {
             match desk.attend(name, &part, tenure, was_given).await {
                 Ok(true) => {
                     desk.state.lock().served.get_mut(name).into_iter().for_each(|served| served.is_busy = false)

@@ -20,6 +20,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use larder_base::task;
 use larder_base::traffic::{Live, Protocol};
 use tokio::net::TcpStream;
 use tracing::info;
@@ -49,7 +50,7 @@ pub async fn connection_loop(
     conn.outbound.set_client(Punctual::new(&server.late, peer.ip()));
 
     let (writes, evicted) = (writer::writer_task(write_half, rx, server.config.limits.io_timeout), account.evicted());
-    let writer_handle = tokio::spawn(async move {
+    let writer_handle = task::spawn(async move {
         tokio::select! {
             () = writes => {}
             // A client that reads nothing must not keep a place that others need.

@@ -15,6 +15,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::OpenFiles;
+use larder_base::task;
 use larder_files::Files;
 use larder_fs::{Event, Ino, Witness};
 use parking_lot::{Mutex, RwLock};
@@ -79,7 +80,7 @@ impl Feed {
         if state.seen.is_none() {
             let (events, witness, seen) = self.files.follow();
             state.seen = Some(seen);
-            tokio::spawn(Self::run(Arc::downgrade(self), events, witness));
+            task::spawn(Self::run(Arc::downgrade(self), events, witness));
         }
         FeedHold(Arc::clone(self))
     }

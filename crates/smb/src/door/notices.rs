@@ -25,6 +25,7 @@ use std::sync::{Arc, Weak};
 
 use crate::{Above, Notice, NoticeKind, Watches};
 use bytes::Bytes;
+use larder_base::task;
 use larder_files::{Files, HostWatch};
 use larder_fs::{Cred, Event, FileKind, FsError, FsResult, Ino, NameMatch, Witness};
 use parking_lot::Mutex;
@@ -104,7 +105,7 @@ impl Notices {
             if state.told.is_none() {
                 let (events, witness, told) = self.files.follow();
                 state.told = Some(told);
-                tokio::spawn(Self::run(Arc::downgrade(self), events, witness));
+                task::spawn(Self::run(Arc::downgrade(self), events, witness));
             }
         }
         let mut watching = Watching { notices: self.clone(), _by_host: None };

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use futures::FutureExt;
 use tokio::sync::RwLock;
 use tokio::task::JoinSet;
 use tracing::debug;
@@ -10,6 +11,7 @@ use tracing::debug;
 use crate::backend::{FileInfo, Handle};
 use crate::conn::state::Open;
 use crate::ntstatus;
+use larder_base::task;
 
 use super::durable::DurableTable;
 use super::file_ref::FileRef;
@@ -28,7 +30,7 @@ impl Drop for Open {
         };
         let wrote = self.wrote.load(Ordering::Acquire);
         let file = self.file.take();
-        runtime.spawn(finish_close(handle, file, self.delete_on_close, self.is_directory, wrote));
+        task::spawn_on(&runtime, finish_close(handle, file, self.delete_on_close, self.is_directory, wrote));
     }
 }
 
@@ -129,18 +131,18 @@ pub(crate) async fn end_opens(opens: Vec<Arc<RwLock<Open>>>, keep: Option<(&Arc<
         return;
     }
     let keep = keep.map(|(table, since)| (Arc::clone(table), since));
-    let all = tokio::spawn(async move {
+    let all = task::spawn(async move {
         let (mut at_once, mut busy) = (JoinSet::new(), Vec::new());
         for open in opens {
             // Opens with requests are few: a connection has only so many under way.
             if open.try_write().is_err() {
-                busy.push(tokio::spawn(end_open(open, keep.clone())));
+                busy.push(task::spawn(end_open(open, keep.clone())));
                 continue;
             }
             if at_once.len() >= CLOSED_AT_ONCE {
                 at_once.join_next().await;
             }
-            at_once.spawn(end_open(open, keep.clone()));
+            at_once.spawn(end_open(open, keep.clone()).boxed());
         }
         while at_once.join_next().await.is_some() {}
         for task in busy {

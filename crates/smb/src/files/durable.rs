@@ -22,6 +22,7 @@ use crate::conn::state::{Connection, Open};
 use crate::ntstatus;
 use crate::share::ShareBindings;
 use crate::utils::fill_random;
+use larder_base::task;
 
 use super::closing::close_open;
 use super::entries::KeptOpens;
@@ -422,7 +423,7 @@ impl DurableTable {
             return;
         };
         let table = Arc::downgrade(self);
-        let task = runtime.spawn(async move {
+        let task = task::spawn_on(&runtime, async move {
             tokio::time::sleep_until(deadline).await;
             let expired = table.upgrade().and_then(|t| t.expire(id, generation));
             if let Some((open, _in_flight)) = expired {
@@ -698,7 +699,7 @@ fn is_served(conn: &Weak<Connection>) -> bool {
 /// runtime, counted in `in_flight` until done.
 fn spawn_close(open: Arc<RwLock<Open>>, in_flight: InFlight) {
     if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-        runtime.spawn(async move {
+        task::spawn_on(&runtime, async move {
             close_open(&open, false).await;
             drop(in_flight);
         });

@@ -12,6 +12,7 @@ use crate::conn::outbound::Notified;
 use crate::ntstatus;
 use crate::proto::messages::{FileId, OplockLevel};
 use crate::share::ShareBindings;
+use larder_base::task;
 
 use super::entries::{
     DurableMark, FILE_SHARE_DELETE, FILE_SHARE_READ, FILE_SHARE_WRITE, KeptOpens, OpenEntries, OpenEntry, READ_ACCESS,
@@ -703,7 +704,7 @@ impl Drop for FileRef {
             return;
         };
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(pending.run());
+            task::spawn_on(&runtime, pending.run());
         }
     }
 }

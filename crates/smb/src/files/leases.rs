@@ -19,6 +19,7 @@ use crate::ntstatus;
 use crate::proto::header::{Command, HeaderTail, SMB2_FLAGS_SERVER_TO_REDIR, Smb2Header};
 use crate::proto::messages::{LeaseBreakNotification, OplockBreakNotification};
 use crate::share::ShareBindings;
+use larder_base::task;
 
 use super::entries::DurableMark;
 use super::late::Punctual;
@@ -253,7 +254,7 @@ fn start_timer(ack: AckWait, told: Option<Arc<Punctual>>) {
         return;
     };
     let AckWait { node, id, seq } = ack;
-    let timer = runtime.spawn({
+    let timer = task::spawn_on(&runtime, {
         let node = node.clone();
         async move {
             tokio::time::sleep(LEASE_BREAK_TIMEOUT).await;

@@ -8,6 +8,7 @@ use tracing::{debug, warn};
 use crate::backend::OpenName;
 use crate::error::SmbError;
 use crate::share::ShareBindings;
+use larder_base::task;
 
 use super::lease::LeaseId;
 use super::table::FileNode;
@@ -71,7 +72,7 @@ impl Drop for PendingDelete {
         let base = PendingDelete::of_waiting_base(&self.share, &files, self.node.base, &self.node);
         drop(files);
         if let (Some(base), Ok(runtime)) = (base, tokio::runtime::Handle::try_current()) {
-            runtime.spawn(base.run());
+            task::spawn_on(&runtime, base.run());
         }
     }
 }

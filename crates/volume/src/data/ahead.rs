@@ -31,6 +31,7 @@ use super::line::RANGE;
 use super::pieces::Part;
 use super::shared::Inner;
 use crate::inode::Inode;
+use larder_base::task;
 
 const STREAMS_MAX: usize = 4;
 const WINDOW_MIN: u64 = 256 << 10;
@@ -102,7 +103,7 @@ impl Inner {
         }
         let Some(wanted) = self.cold_records(inode, &range) else {
             let (this, inode) = (Arc::clone(self), Arc::clone(inode));
-            tokio::spawn(async move {
+            task::spawn(async move {
                 let _loading = inode.file.extents_lock.read().await;
                 if this.ensure_loaded(&inode, range.clone()).await.is_ok()
                     && let Some(wanted) = this.cold_records(&inode, &range)
@@ -137,7 +138,7 @@ impl Inner {
         self.load_ahead(inode, range.end..range.end.saturating_add(FAR_WINDOW_MAX).min(size));
         let Some(wanted) = self.cold_records(inode, &range) else {
             let (this, inode) = (Arc::clone(self), Arc::clone(inode));
-            tokio::spawn(async move {
+            task::spawn(async move {
                 let _loading = inode.file.extents_lock.read().await;
                 if this.ensure_loaded(&inode, range.clone()).await.is_ok()
                     && let Some(wanted) = this.cold_records(&inode, &range)
@@ -157,7 +158,7 @@ impl Inner {
         state.loads_ahead = true;
         drop(state);
         let (this, inode) = (Arc::clone(self), Arc::clone(inode));
-        tokio::spawn(async move {
+        task::spawn(async move {
             let _loading = inode.file.extents_lock.read().await;
             // Whoever needs them hears of the failure.
             let _ = this.ensure_loaded(&inode, at..at + 1).await;
@@ -222,7 +223,7 @@ impl Inner {
             let Ok(turn) = Arc::clone(&self.line.around).try_acquire_owned() else { return };
             if let Some(permit) = self.permit_for(&wanted).filter(|_| !wanted.is_empty()) {
                 let fetches = self.start_fetches_within(wanted, Terms { permit: Some(permit), ..Terms::default() });
-                tokio::spawn(async move {
+                task::spawn(async move {
                     for (_, _, fetch) in fetches {
                         let _ = fetch.wait().await;
                     }

@@ -1,5 +1,6 @@
 //! Work that keeps a processor busy for long: compressing, verifying.
 
+use larder_base::task;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 /// Runs `work` where it blocks no other task; `None` when the runtime shuts down. Tests and
@@ -9,5 +10,5 @@ pub(super) async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + S
     if Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread {
         return Some(work());
     }
-    tokio::task::spawn_blocking(work).await.ok()
+    task::blocking(work).await.ok()
 }

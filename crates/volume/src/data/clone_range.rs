@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use larder_base::seam;
+use larder_base::{seam, task};
 use larder_fs::*;
 use tokio::sync::RwLockWriteGuard;
 
@@ -178,7 +178,7 @@ impl Data {
     ) -> FsResult<(Changed, Ticket)> {
         let (inner, source, target) = (Arc::clone(&self.0), Arc::clone(source), Arc::clone(target));
         // A caller that goes away leaves no half.
-        let work = tokio::spawn(async move { inner.clone_range(&source, &target, span, &update).await });
+        let work = task::spawn_for(async move { inner.clone_range(&source, &target, span, &update).await });
         work.await.unwrap_or_else(|error| Err(FsError::Io(format!("cloning a range broke off: {error}").into())))
     }
 }

@@ -15,6 +15,7 @@ use bytes::{Buf, Bytes};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use larder_base::checksum::CallerVerifies;
+use larder_base::task;
 use larder_fs::*;
 use object_store::{Extensions, GetOptions, ObjectStoreExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -92,7 +93,7 @@ impl Inner {
             waits = true;
             let run = FetchRun { inner: Arc::clone(self), parts: run.to_vec(), turns, _permit: permit.clone() };
             self.fetch_bytes.fetch_add(run.bytes(), Ordering::Relaxed);
-            tokio::spawn(run.run());
+            task::spawn(run.run());
         }
         all
     }

@@ -26,6 +26,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use larder_base::group_commit::GroupCommit;
+use larder_base::task;
 use larder_fs::*;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
@@ -181,8 +182,8 @@ impl Inner {
     /// Starts the two tasks of the flusher.
     pub(super) fn start_flusher(self: &Arc<Self>) {
         let (hand, handed) = mpsc::channel(puts_max(self.parts.memory.dirty_max()));
-        let flusher = tokio::spawn(Arc::clone(self).run_flusher(hand));
-        let committer = tokio::spawn(Arc::clone(self).run_committer(handed));
+        let flusher = task::spawn(Arc::clone(self).run_flusher(hand));
+        let committer = task::spawn(Arc::clone(self).run_committer(handed));
         self.tasks.lock().extend([flusher, committer]);
     }
 
@@ -204,7 +205,7 @@ impl Inner {
             let this = Arc::clone(&self);
             let (parts, load) = load.split();
             let is_awaited = load.is_awaited;
-            let task = tokio::spawn(async move {
+            let task = task::spawn_for(async move {
                 let built = this.build_and_put(parts, is_awaited).await;
                 drop(permit);
                 built

@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt;
+use larder_base::task;
 use larder_fs::*;
 use object_store::{ObjectStoreExt, PutPayload};
 
@@ -112,7 +113,7 @@ impl Inner {
     }
 
     pub(super) fn start_gc(self: &Arc<Self>, orphans: Vec<SegmentId>) {
-        let task = tokio::spawn(Arc::clone(self).run_gc(orphans));
+        let task = task::spawn(Arc::clone(self).run_gc(orphans));
         self.tasks.lock().push(task);
         self.gc_wake.notify_one();
     }

@@ -34,6 +34,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use larder_base::clock::since_boot;
 use larder_base::log::{LogError, Tenure};
+use larder_base::task;
 use larder_fs::{FsError, FsResult};
 use parking_lot::RwLock;
 
@@ -158,7 +159,7 @@ impl Tenure for Followed {
         if let Some(this) = self.this.upgrade()
             && !self.is_looking.swap(true, Ordering::AcqRel)
         {
-            tokio::spawn(async move {
+            task::spawn(async move {
                 if let Err(error) = this.look(Look::Older(this.half())).await {
                     tracing::debug!(stream = this.parts.stream, %error, "no newer look at the volume");
                 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use larder_base::boxed;
 use larder_base::log::{LogEntry, LogError};
 use larder_fs::{FsError, FsResult};
 use object_store::ObjectStoreExt;
@@ -65,6 +66,7 @@ fn io(error: &LogError) -> FsError {
 }
 
 impl Tail {
+    #[boxed]
     pub(super) async fn open(parts: &FollowParts) -> FsResult<(Tail, Sight)> {
         let (found, entries) = load(parts, 0).await?;
         let through = found.replay_after;
@@ -87,6 +89,7 @@ impl Tail {
     }
 
     /// Reads on. With `past_manifest` a newer manifest is looked for, too.
+    #[boxed]
     pub(super) async fn read_on(&mut self, parts: &FollowParts, past_manifest: bool) -> FsResult<()> {
         if !past_manifest && self.rows < self.rows_max {
             match parts.log.replay(&parts.stream, self.through).await {

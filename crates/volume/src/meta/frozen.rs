@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
+use larder_base::{boxed, task};
 use larder_fs::{FsError, FsResult};
 use object_store::path::Path;
 use object_store::{
@@ -56,7 +57,7 @@ impl Drop for FrozenDb {
     fn drop(&mut self) {
         // Its tasks hold it until they are told to end.
         let reader = Arc::clone(&self.reader);
-        self.runtime.spawn(async move {
+        task::spawn_on(&self.runtime, async move {
             if let Err(error) = reader.close().await {
                 tracing::debug!(%error, "a reader of a snapshot did not close cleanly");
             }
@@ -65,6 +66,7 @@ impl Drop for FrozenDb {
 }
 
 /// Opens a reader that sees the engine as `manifest` has it, and shares the cache of its tables.
+#[boxed]
 pub(super) async fn open(parts: &FrozenParts, id: u64, manifest: Bytes) -> FsResult<Arc<dyn Frozen>> {
     let store = OneManifest {
         store: Arc::clone(&parts.store),
@@ -92,7 +94,8 @@ pub(super) async fn open(parts: &FrozenParts, id: u64, manifest: Bytes) -> FsRes
         .await
         .map_err(engine_error)?;
     let runtime = tokio::runtime::Handle::current();
-    Ok(Arc::new(FrozenDb { reader: Arc::new(reader), is_far: parts.is_far, runtime }))
+    let frozen: Arc<dyn Frozen> = Arc::new(FrozenDb { reader: Arc::new(reader), is_far: parts.is_far, runtime });
+    Ok(frozen)
 }
 
 #[async_trait]

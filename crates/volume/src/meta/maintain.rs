@@ -17,7 +17,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use larder_base::LogStore;
+use larder_base::{LogStore, task};
 use object_store::ObjectStore;
 use object_store::path::Path;
 use slatedb::admin::AdminBuilder;
@@ -127,7 +127,7 @@ impl Maintenance {
             .build();
         let compactor = Arc::new(compactor);
         let running = Arc::clone(&compactor);
-        let task = tokio::spawn(async move { running.run().await });
+        let task = task::spawn_for(async move { running.run().await });
         let mut run = Running { compactor, task: Some(task), runtime: Handle::current() };
         let admin = AdminBuilder::new(self.path.clone(), Arc::clone(&self.store)).build();
         let mut idle = Duration::ZERO;
@@ -222,7 +222,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         let Some(task) = self.task.take() else { return };
         let compactor = Arc::clone(&self.compactor);
-        self.runtime.spawn(async move {
+        task::spawn_on(&self.runtime, async move {
             task.abort();
             // Either it has ended, or its tasks are all there by now.
             let _ = task.await;

@@ -20,7 +20,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use larder_base::traffic::{self, Wait};
-use larder_base::{Clock, LogStore};
+use larder_base::{Clock, LogStore, task};
 use larder_fs::{FsError, FsResult};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
@@ -148,7 +148,7 @@ impl SlateMeta {
             let db = builder.build().await.map_err(engine_error)?;
             let warmed = parts.engine.is_far.then(|| {
                 let warm = warm::warm(&db, staged, &parts.path, parts.engine.cache_bytes);
-                AbortOnDropHandle::new(tokio::spawn(warm))
+                AbortOnDropHandle::new(task::spawn(warm))
             });
             let usage = match db.get(keys::USAGE_KEY).await.map_err(engine_error)? {
                 Some(value) => keys::decode_usage(&value)?,
@@ -167,7 +167,7 @@ impl SlateMeta {
             };
             let overlay = Arc::new(Overlay::new(usage));
             let gate = parts.log.as_ref().map(|(log, _)| (Arc::clone(log), Arc::clone(&parts.engine.pressure)));
-            let carrier = tokio::spawn(carry(db.clone(), Arc::clone(&overlay), Arc::clone(&durability), gate));
+            let carrier = task::spawn(carry(db.clone(), Arc::clone(&overlay), Arc::clone(&durability), gate));
             let log = parts.log.map(|(log, stream)| {
                 let admin = AdminBuilder::new(parts.path.clone(), Arc::clone(&store)).build();
                 Arc::new(TrimmedLog { admin, log, stream })
@@ -175,15 +175,15 @@ impl SlateMeta {
             let maintenance =
                 Maintenance { db: db.clone(), store, path: parts.path, clock, log: whole_log, pins: Arc::clone(&pins) };
             let mut tasks = vec![
-                tokio::spawn(maintenance.run()),
-                tokio::spawn(watch_status(db.clone(), Arc::clone(&overlay), Arc::clone(&durability))),
+                task::spawn(maintenance.run()),
+                task::spawn(watch_status(db.clone(), Arc::clone(&overlay), Arc::clone(&durability))),
             ];
             match &log {
-                None => tasks.push(tokio::spawn(coordinate_flushes(db.clone(), Arc::clone(&durability)))),
+                None => tasks.push(task::spawn(coordinate_flushes(db.clone(), Arc::clone(&durability)))),
                 Some(log) => {
                     let (trimmed, pressure) = (Arc::clone(&log.log), Arc::clone(&parts.engine.pressure));
-                    tasks.push(tokio::spawn(maintain::relieve(db.clone(), trimmed, log.stream.clone(), pressure)));
-                    tasks.push(tokio::spawn(keep_trimmed(db.clone(), Arc::clone(log))));
+                    tasks.push(task::spawn(maintain::relieve(db.clone(), trimmed, log.stream.clone(), pressure)));
+                    tasks.push(task::spawn(keep_trimmed(db.clone(), Arc::clone(log))));
                 }
             }
             let carrier = parking_lot::Mutex::new(Some(carrier));

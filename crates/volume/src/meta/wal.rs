@@ -37,7 +37,7 @@ use async_trait::async_trait;
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::FutureExt;
 use larder_base::log::{LogEntry, LogError, MAX_PAYLOAD_BYTES, Receipt};
-use larder_base::{LogStore, checksum};
+use larder_base::{LogStore, checksum, task};
 use larder_fs::FsError;
 use parking_lot::Mutex;
 use slatedb::wal::{
@@ -276,7 +276,7 @@ impl LogWal {
             work: Notify::new(),
             flushed,
         });
-        tokio::spawn(commit(Arc::clone(&shared)));
+        task::spawn(commit(Arc::clone(&shared)));
         WriterInitResult { replay_iterator: Box::new(replay), wal_writer: Box::new(Writer { shared }) }
     }
 }

@@ -11,7 +11,7 @@ use std::io::ErrorKind;
 use bytes::Bytes;
 use futures::StreamExt;
 use larder_base::features::{Access, Features, Known};
-use larder_base::{LogStore, Seat};
+use larder_base::{LogStore, Seat, boxed};
 use larder_fs::*;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersion};
@@ -161,6 +161,7 @@ pub(crate) fn no_copy(name: &str) -> FsError {
     FsError::Refused(format!("'{name}' is no copy as files").into())
 }
 
+#[boxed]
 pub(crate) async fn read(store: &dyn ObjectStore) -> FsResult<(Document, Option<UpdateVersion>)> {
     let (document, version) = read_document(store).await?;
     // Every volume was entered before its first object was written.

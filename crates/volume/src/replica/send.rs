@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use larder_base::boxed;
+use larder_base::{boxed, task};
 use larder_fs::*;
 use object_store::memory::InMemory;
 use object_store::path::Path;
@@ -282,7 +282,7 @@ impl State {
 impl Job {
     pub(super) fn begin(self, bytes: u64) -> Outgoing {
         let (out, pieces) = mpsc::channel(PIECES_MAX);
-        tokio::spawn(self.run(out));
+        task::spawn(self.run(out));
         let next = |mut pieces: mpsc::Receiver<_>| async move { pieces.recv().await.map(|piece| (piece, pieces)) };
         Outgoing { bytes, stream: futures::stream::unfold(pieces, next).boxed() }
     }

@@ -9,7 +9,7 @@ use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Method, Response, StatusCode};
-use larder_base::Clock;
+use larder_base::{Clock, task};
 use larder_dav::browsers::{
     Answer, Asked, Body, BrowserSession, Browsers, Fail, Place, Refused, Stranger, Way, file, full, join, name,
     read_form, status, text,
@@ -101,7 +101,7 @@ impl FileView {
         }
         if files.links.note_use(&link) {
             let files = Arc::clone(files);
-            tokio::spawn(async move { files.links.store_uses().await });
+            task::spawn(async move { files.links.store_uses().await });
         }
         let place = Place::of_url(&format!("/{}", below.unwrap_or_default()));
         let answer = match place {

@@ -25,6 +25,7 @@ use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use hyper::header::{self, HeaderValue};
 use hyper::{Response, StatusCode};
+use larder_base::task;
 use larder_dav::browsers::{Answer, Fail, Turn, disposition, empty, join, name};
 use larder_doors::strangers::network;
 use larder_doors::tree::{Room, Spot};
@@ -143,7 +144,7 @@ pub async fn answer(visit: FileVisit, room: Room, dir: Attr, names: Vec<Bytes>) 
     let (sender, mut receiver) = mpsc::channel(PIECES_MAX);
     let whole = Arc::new(AtomicBool::new(false));
     let is_whole = Arc::clone(&whole);
-    tokio::spawn(async move {
+    task::spawn(async move {
         let pieces = Pieces { to: sender, bytes: 0, waited: Duration::ZERO };
         write(visit, items, pieces, turn, &whole).await;
     });

@@ -3,7 +3,7 @@
 use askama::Template;
 use hyper::StatusCode;
 use hyper::header::{self, HeaderMap, HeaderValue};
-use larder_base::Timestamp;
+use larder_base::{Timestamp, task};
 use larder_dav::browsers::{Answer, Fail, href, name, text};
 use larder_doors::tree::Spot;
 use larder_fs::FileKind;
@@ -75,7 +75,7 @@ pub async fn make(visit: &FileVisit, form: &Form, secure: bool) -> Answer {
         long if long.len() > PASSWORD_BYTES_MAX => return Err(Fail::bad_request("the password is too long")),
         text => {
             let text = text.to_owned();
-            let hashed = tokio::task::spawn_blocking(move || PasswordHash::new(&text)).await;
+            let hashed = task::blocking(move || PasswordHash::new(&text)).await;
             let failed = Fail::new(StatusCode::INTERNAL_SERVER_ERROR, "the password could not be hashed");
             Some(hashed.ok().and_then(Result::ok).ok_or(failed)?)
         }

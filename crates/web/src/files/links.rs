@@ -23,7 +23,7 @@ use std::time::UNIX_EPOCH;
 use base64ct::{Base64UrlUnpadded, Encoding};
 use bytes::Bytes;
 use hyper::StatusCode;
-use larder_base::{hex, passed};
+use larder_base::{hex, passed, task};
 use larder_dav::browsers::Fail;
 use larder_people::PasswordHash;
 use parking_lot::{Mutex, RwLock};
@@ -271,7 +271,7 @@ impl Links {
         change(&mut links)?;
         if let Some(path) = self.file.clone() {
             let text = print(&links);
-            let written = tokio::task::spawn_blocking(move || write(&path, &text).map_err(|e| (path, e))).await;
+            let written = task::blocking(move || write(&path, &text).map_err(|e| (path, e))).await;
             let failed = match written {
                 Ok(Ok(())) => None,
                 Ok(Err((path, error))) => Some(format!("{}: {error}", path.display())),

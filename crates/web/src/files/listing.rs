@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream;
 use hyper::StatusCode;
-use larder_base::Timestamp;
+use larder_base::{Timestamp, task};
 use larder_dav::browsers::{Answer, Fail, content_type, join, name, push_escaped};
 use larder_doors::tree::Room;
 use larder_fs::{ACCESS_EXECUTE, ACCESS_READ, Attr, FileKind, Ino};
@@ -161,7 +161,7 @@ pub async fn rows(visit: &FileVisit, room: &Room, dir: &Attr, order: Order) -> R
         }
     }
     // Comparing a hundred thousand names takes long enough for others to wait.
-    let sorted = tokio::task::spawn_blocking(move || {
+    let sorted = task::blocking(move || {
         rows.sort_unstable_by(|a, b| order.compare(a, b));
         rows
     });

@@ -7,6 +7,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode};
+use larder_base::task;
 use larder_base::traffic::{self, Wait};
 use larder_dav::browsers::{Answer, Arriving, Body, Context, Fail, PAUSE, status, text};
 use larder_fs::FILE_BYTES_MAX;
@@ -102,7 +103,7 @@ async fn append(files: &Files, context: Context, id: &str, mut held: Held, body:
         return Ok(at(StatusCode::NO_CONTENT, reached));
     }
     // What has begun goes on to its end, also if the client leaves.
-    let ending = tokio::spawn(async move {
+    let ending = task::spawn_for(async move {
         let stage = std::mem::replace(&mut *held.stage, Stage::Done);
         let Stage::Arriving(arriving) = stage else { return Ok(status(StatusCode::NO_CONTENT)) };
         let done = arriving.finish(&context).await;

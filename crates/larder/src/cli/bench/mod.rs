@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use larder_api::{Failure, FailureKind};
+use larder_base::task;
 use larder_facts::Machine;
 use larder_load::client::{ClientOptions, password_in};
 use larder_load::{BenchError, Control, Device};
@@ -254,7 +255,7 @@ async fn stoppable<T: Send + 'static>(
     let listen = |kind| signal(kind).map_err(|e| Failure::io("cannot listen to signals", &e));
     let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
     let mut hangup = listen(SignalKind::hangup())?;
-    let mut work = tokio::task::spawn_blocking(work);
+    let mut work = task::blocking(work);
     let mut told = false;
     loop {
         let stopped = control.is_stopped();

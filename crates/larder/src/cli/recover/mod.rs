@@ -15,6 +15,7 @@ use clap::Args;
 use futures::TryStreamExt;
 use larder_api::{Failure, FailureKind};
 use larder_base::log::LogEntry;
+use larder_base::task;
 use larder_keep::keyrings;
 use larder_pool::salvage::{Salvage, SalvageOptions, SalvageReport};
 use larder_store::{Bucket, BucketError, BucketUrl, ReadOnly, left_of_log};
@@ -118,7 +119,7 @@ impl Remains {
             Remains::Pool(pool) => pool.clone(),
             Remains::Bucket { store, .. } => return Ok(left_of_log(&**store, &stream).await),
         };
-        let log = tokio::task::spawn_blocking(move || pool.log(&stream)).await;
+        let log = task::blocking(move || pool.log(&stream)).await;
         let log = log.map_err(|error| Failure::internal(error.to_string()))?;
         Ok((log.entries, log.faults))
     }
@@ -167,7 +168,7 @@ pub(super) async fn run(global: &Global, args: RecoverArgs) -> Result<Outcome, F
 pub(crate) async fn open_pool(disks: &[PathBuf], pool: Option<String>) -> Result<Salvage, Failure> {
     let disks = disks.iter().map(|disk| absolute(disk)).collect::<Result<Vec<_>, _>>()?;
     let options = SalvageOptions { pool, ..SalvageOptions::new(disks) };
-    let opened = tokio::task::spawn_blocking(move || Salvage::open(&options)).await;
+    let opened = task::blocking(move || Salvage::open(&options)).await;
     opened.map_err(|error| Failure::internal(error.to_string()))?.map_err(|error| translate::pool_failure(&error))
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use larder_api::endpoints::DrawSetupLink;
 use larder_api::{Failure, FailureKind, SetupDoors, SetupImport, SetupLink, SetupPlan};
-use larder_base::{SystemClock, shell};
+use larder_base::{SystemClock, shell, task};
 use larder_web::Setup;
 use tokio_util::sync::CancellationToken;
 
@@ -72,7 +72,7 @@ async fn run(daemon: Arc<Daemon>, (front, setup): (Front, Setup), task: Arc<Task
     let (stop, over, configured) =
         (daemon.setup_offer.stop(), CancellationToken::new(), daemon.setup_offer.configured());
     let pin = front.tls().pin();
-    let serving = tokio::spawn(front.serve(setup, over.clone()));
+    let serving = task::spawn(front.serve(setup, over.clone()));
     let made = loop {
         let order = tokio::select! {
             order = orders.recv() => order,

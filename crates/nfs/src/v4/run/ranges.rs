@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use larder_base::task;
 use larder_files::Uses;
 use larder_fs::{
     ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, AllocateMode, FILE_BYTES_MAX, FsError, ReadData, SeekTo, Stability,
@@ -251,7 +252,7 @@ impl<'m> Run<'m> {
         };
         let number = self.v4.lock().states.unused_number();
         let Some(copy) = self.v4.offloads.begin(number, client, target_file) else { return Ok(None) };
-        tokio::spawn(job.run(copy));
+        task::spawn(job.run(copy));
         Ok(Some(stateids::make(self.v4.life(), number, 1)))
     }
 

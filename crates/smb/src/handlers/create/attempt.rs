@@ -32,6 +32,7 @@ use crate::proto::header::Smb2Header;
 use crate::proto::messages::{CreateContext, DurableResponse, FileId};
 use crate::share::ShareBindings;
 use crate::state::ServerState;
+use larder_base::task;
 
 /// Where an attempt to open stands.
 pub(super) enum Stage {
@@ -74,7 +75,7 @@ impl Drop for HeldHandle {
         if let Some(handle) = self.0.take()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
-            runtime.spawn(async move {
+            task::spawn_on(&runtime, async move {
                 let _ = handle.close().await;
             });
         }

@@ -1,0 +1,69 @@
+//! Tasks of tokio, boxed. What tokio compiles for a task, some twenty functions, it compiles for each kind of future, and there are
+//! hundreds of kinds; boxed ones are all of one kind. A task costs one allocation more than tokio's own, a blocking one two.
+
+use std::any::Any;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::runtime::Handle;
+use tokio::task::{JoinError, JoinHandle};
+
+/// Starts a task on the runtime that this is called in.
+///
+/// # Panics
+/// Outside of a runtime, as `tokio::spawn`.
+#[track_caller]
+pub fn spawn(work: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+    start(&Handle::current(), Box::pin(work))
+}
+
+/// Starts a task on `runtime`.
+pub fn spawn_on(runtime: &Handle, work: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+    start(runtime, Box::pin(work))
+}
+
+/// [`spawn`], for a task whose result somebody waits for.
+///
+/// # Panics
+/// As [`spawn`].
+#[track_caller]
+pub fn spawn_for<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+    tokio::spawn(Box::pin(work) as Pin<Box<dyn Future<Output = T> + Send>>)
+}
+
+fn start(runtime: &Handle, work: Pin<Box<dyn Future<Output = ()> + Send>>) -> JoinHandle<()> {
+    runtime.spawn(work)
+}
+
+type Work = Box<dyn FnOnce() -> Box<dyn Any + Send> + Send>;
+
+/// Runs work that blocks on a thread for such work. It begins at once, and goes on when nobody waits for it any more.
+///
+/// # Panics
+/// As [`spawn`].
+#[track_caller]
+pub fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Blocking<T> {
+    Blocking { result: start_blocking(Box::new(|| Box::new(work()))), of: PhantomData }
+}
+
+#[track_caller]
+fn start_blocking(work: Work) -> JoinHandle<Box<dyn Any + Send>> {
+    tokio::task::spawn_blocking(work)
+}
+
+/// Of [`blocking`]: its result, or that it panicked.
+pub struct Blocking<T> {
+    result: JoinHandle<Box<dyn Any + Send>>,
+    of: PhantomData<fn() -> T>,
+}
+
+impl<T: 'static> Future for Blocking<T> {
+    type Output = Result<T, JoinError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let done = ready!(Pin::new(&mut self.result).poll(cx))?;
+        let Ok(result) = done.downcast() else { unreachable!("the work's own type") };
+        Poll::Ready(Ok(*result))
+    }
+}
