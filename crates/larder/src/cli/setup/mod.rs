@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use larder_api::{Failure, FailureKind, SetupImport, SetupNfs, SetupPlan, SetupSecure, SetupServed, SnapshotCounts};
-use larder_base::{SystemClock, task};
+use larder_base::SystemClock;
 use larder_web::Setup;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
@@ -82,7 +82,7 @@ pub(super) async fn run(global: &Global, args: UpArgs, data: &Path) -> Result<()
     announce(global, &front, &token, &data)?;
     let stop = CancellationToken::new();
     let tls = front.tls();
-    let serving = task::spawn(front.serve(setup, stop.clone()));
+    let serving = larder_base::task::spawn(front.serve(setup, stop.clone()));
     let mut signals = Signals::new()?;
     let made = loop {
         let Some(order) = next(&mut signals, &mut orders).await else { break None };
@@ -114,7 +114,7 @@ pub(super) async fn run(global: &Global, args: UpArgs, data: &Path) -> Result<()
     };
     let closing = {
         let (stop, left) = (stop.clone(), task.left());
-        task::spawn(async move {
+        larder_base::task::spawn(async move {
             tokio::select! {
                 () = left.cancelled() => {}
                 () = tokio::time::sleep(LAST_PAGE_TIME) => {}
