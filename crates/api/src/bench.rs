@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A bench to run, in the words of `larder bench`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct BenchStart {
     pub subject: BenchSubject,
@@ -29,7 +29,8 @@ pub struct BenchStart {
 }
 
 /// The thing to measure.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", tag = "kind", deny_unknown_fields)]
 pub enum BenchSubject {
     /// A folder on each disk, or devices, which are only read: each alone, then all at once.
@@ -49,7 +50,8 @@ pub enum BenchSubject {
 }
 
 /// The bench of the daemon: the one that runs, or else how the last one ended.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct BenchState {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub running: Option<BenchRunning>,
@@ -58,7 +60,8 @@ pub struct BenchState {
     pub ended: Option<BenchEnded>,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct BenchRunning {
     pub title: String,
     pub preset: String,
@@ -80,7 +83,8 @@ pub struct BenchRunning {
     pub notes: Vec<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct BenchEnded {
     pub title: String,
     pub at_ms: u64,

@@ -1,12 +1,12 @@
 //! The log, power, the doctor and kept benches: answers for people who look after a box.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::SnapshotCounts;
 
 /// How grave a line of the log is, the gravest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
     Error,
@@ -28,7 +28,8 @@ impl LogLevel {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LogLine {
     pub at_ms: u64,
     pub level: LogLevel,
@@ -36,7 +37,8 @@ pub struct LogLine {
 }
 
 /// The newest lines of the log since the daemon began, oldest first.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LogKept {
     pub lines: Vec<LogLine>,
     /// Older ones that are not kept any more.
@@ -44,13 +46,15 @@ pub struct LogKept {
 }
 
 /// A report as the command prints it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Report {
     pub text: String,
 }
 
 /// What limits the box, as `larder doctor --now` says it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DoctorReport {
     /// One sentence.
     pub verdict: String,
@@ -60,7 +64,8 @@ pub struct DoctorReport {
 }
 
 /// A result of a bench in the data folder.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct BenchKept {
     pub id: String,
     pub title: String,
@@ -72,14 +77,16 @@ pub struct BenchKept {
     pub interrupted: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct BenchCompare {
     pub a: String,
     pub b: String,
 }
 
 /// What the box draws now, and costs in a year.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PowerStatus {
     /// The whole machine. Absent: nothing tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -95,7 +102,8 @@ pub struct PowerStatus {
     pub year_fault: Option<PowerFault>,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PowerReading {
     pub source: String,
     /// The measured thing, in words.
@@ -105,7 +113,8 @@ pub struct PowerReading {
     pub watts: f64,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PowerFault {
     pub text: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -113,7 +122,8 @@ pub struct PowerFault {
 }
 
 /// A year of it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PowerYear {
     /// Where the watts come from, in words.
     pub basis: String,
@@ -131,7 +141,8 @@ pub struct PowerYear {
     pub watts_per_tb: Option<f64>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PowerCost {
     pub watts: f64,
     pub kwh: f64,
@@ -139,7 +150,8 @@ pub struct PowerCost {
 }
 
 /// Settings of a job against each other, each as NAME=WATTS:TIME.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct WhatIfRequest {
     pub settings: Vec<String>,
     /// Bytes that the job reads or writes.
@@ -151,7 +163,8 @@ pub struct WhatIfRequest {
 }
 
 /// A schedule of automatic snapshots for a volume.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SnapshotScheduleSet {
     /// NAME or POOL/NAME.
     pub volume: String,
@@ -161,7 +174,8 @@ pub struct SnapshotScheduleSet {
 }
 
 /// How often a pool is scrubbed by itself.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ScrubSchedule {
     pub pool: String,
     /// off, daily, weekly, monthly, quarterly.

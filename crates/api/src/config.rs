@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{Failure, VolumeSecret};
@@ -11,7 +10,8 @@ use crate::{Failure, VolumeSecret};
 pub const CONFIG_BYTES_MAX: usize = 1 << 20;
 
 /// Asks what a file would change.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ConfigText {
     /// The file's text, in TOML. Relative paths are relative to the folder of the daemon's own file.
     pub text: String,
@@ -21,7 +21,8 @@ pub struct ConfigText {
 }
 
 /// What a file would change.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ConfigPlan {
     /// The daemon's own file.
     pub file: PathBuf,
@@ -50,7 +51,8 @@ impl ConfigPlan {
 }
 
 /// One entry that a file changes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ConfigDifference {
     /// `[listen]`, or `[[share]] files`.
     pub entry: String,
@@ -68,7 +70,8 @@ pub struct ConfigDifference {
     pub refused: Option<Failure>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum ConfigHow {
     Added,
@@ -77,7 +80,8 @@ pub enum ConfigHow {
 }
 
 /// A key of an entry, with its values in TOML.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ConfigKey {
     pub key: String,
     /// As the file has it; the default's value where it has none.
@@ -88,7 +92,8 @@ pub struct ConfigKey {
 }
 
 /// Applies a file.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ConfigApply {
     pub text: String,
     /// As the plan named it.
@@ -99,14 +104,16 @@ pub struct ConfigApply {
 }
 
 /// A file was applied, or is what was there already.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ConfigApplied {
     pub plan: ConfigPlan,
     pub notes: Vec<String>,
 }
 
 /// What a box keeps of itself in its pools: the versions that are there, and what opens them.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ConfigHistory {
     /// The box, through all its lives.
     pub box_id: String,
@@ -121,7 +128,8 @@ pub struct ConfigHistory {
 }
 
 /// The box as it was at one time.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ConfigVersion {
     pub number: u64,
     pub written_secs: u64,
@@ -133,7 +141,8 @@ pub struct ConfigVersion {
 }
 
 /// One version, without its secrets.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ConfigVersionText {
     pub version: ConfigVersion,
     /// Its larder.toml.
@@ -143,7 +152,8 @@ pub struct ConfigVersionText {
 }
 
 /// Makes the box what it was at one time, or what the record beside a replica says.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ConfigRestore {
     /// A version of this box.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -166,7 +176,8 @@ pub struct ConfigRestore {
 }
 
 /// A recovery key of the box, which the answer alone has. The one before opens nothing any more.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct BoxRecoveryKey {
     pub recovery_key: String,
 }
@@ -178,7 +189,8 @@ impl std::fmt::Debug for BoxRecoveryKey {
 }
 
 /// The sealed record of a box that sends a volume here, to be kept beside its replica.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SentRecord {
     /// The volume at the sender, as POOL/NAME.
     pub volume: String,
@@ -192,7 +204,8 @@ pub struct SentRecord {
 }
 
 /// A box that was found on disks, and what it was.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct BoxFound {
     pub name: String,
     pub number: u64,

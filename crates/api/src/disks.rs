@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The disks of the machine, the folders that could become disks of a pool, and the pools that are on them. No disk was
 /// asked for it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DisksFound {
     pub disks: Vec<DiskFound>,
     pub folders: Vec<FolderFound>,
@@ -16,7 +16,8 @@ pub struct DisksFound {
 }
 
 /// A pool that was found by its labels.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PoolOnDisks {
     pub name: String,
     /// Its id, which it has wherever its disks are.
@@ -31,7 +32,8 @@ pub struct PoolOnDisks {
 }
 
 /// A whole disk.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DiskFound {
     /// Such as `/dev/sdb`.
     pub device: PathBuf,
@@ -63,7 +65,8 @@ pub struct DiskFound {
 }
 
 /// A remark about a disk or folder.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DiskNote {
     /// `note`, `warning` or `refuse`.
     pub level: String,
@@ -72,7 +75,8 @@ pub struct DiskNote {
 }
 
 /// A folder on a mounted filesystem that could become a disk of a pool. It need not exist yet.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct FolderFound {
     pub path: PathBuf,
     /// Where its filesystem is mounted.
@@ -90,7 +94,8 @@ pub struct FolderFound {
 }
 
 /// Disks for a new pool.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LayoutsRequest {
     /// Folders, one for each disk.
     #[serde(default)]
@@ -101,7 +106,8 @@ pub struct LayoutsRequest {
 }
 
 /// The pools that disks could make, one for each layout.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LayoutsPreview {
     pub disks: Vec<PreviewedDisk>,
     /// All that there are, also those that are not possible.
@@ -110,7 +116,8 @@ pub struct LayoutsPreview {
     pub notes: Vec<DiskNote>,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PreviewedDisk {
     /// A folder, or a whole disk.
     pub path: PathBuf,
@@ -118,7 +125,8 @@ pub struct PreviewedDisk {
     pub kind: Option<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LayoutPreview {
     /// Such as `raidz1`.
     pub layout: String,
@@ -138,7 +146,8 @@ pub struct LayoutPreview {
     pub speed: Option<LayoutSpeed>,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LayoutSpeed {
     /// Bytes per second.
     pub read: SpeedRange,
@@ -149,7 +158,8 @@ pub struct LayoutSpeed {
     pub source: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SpeedRange {
     pub low: f64,
     pub high: f64,

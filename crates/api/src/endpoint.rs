@@ -2,7 +2,8 @@
 //! router, the form without a daemon, and the schema.
 
 use hyper::{Method, StatusCode};
-use schemars::{JsonSchema, Schema, SchemaGenerator};
+#[cfg(test)]
+use schemars::{Schema, SchemaGenerator};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -122,6 +123,16 @@ pub trait Query: Sized {
     fn read(query: Option<&str>) -> Option<Self>;
 }
 
+/// Requests and answers. Each is described by the schema, which only tests make (`openapi.made_in_tests`).
+#[cfg(test)]
+pub trait Described: schemars::JsonSchema {}
+#[cfg(test)]
+impl<T: schemars::JsonSchema> Described for T {}
+#[cfg(not(test))]
+pub trait Described {}
+#[cfg(not(test))]
+impl<T> Described for T {}
+
 /// One endpoint: a type without values of interest, which names all that belongs together.
 pub trait Endpoint: Copy + Send + Sync + 'static {
     const NAME: &'static str;
@@ -133,9 +144,9 @@ pub trait Endpoint: Copy + Send + Sync + 'static {
     const CALLER: Caller;
     const FORM: Form;
     type Param: Param;
-    type Request: Serialize + DeserializeOwned + JsonSchema + Send + Sync + 'static;
+    type Request: Serialize + DeserializeOwned + Described + Send + Sync + 'static;
     /// Of a stream of lines: one line. Of other streams: `()`.
-    type Response: Serialize + DeserializeOwned + JsonSchema + Send + 'static;
+    type Response: Serialize + DeserializeOwned + Described + Send + 'static;
 
     /// Its path for one thing.
     fn path(given: <Self::Param as Param>::Given<'_>) -> String {
@@ -166,7 +177,9 @@ pub struct Declared {
     pub about: &'static str,
     pub caller: Caller,
     pub form: Form,
+    #[cfg(test)]
     pub(crate) request: fn(&mut SchemaGenerator) -> Schema,
+    #[cfg(test)]
     pub(crate) response: fn(&mut SchemaGenerator) -> Schema,
 }
 
@@ -205,7 +218,9 @@ impl Declared {
             about: E::ABOUT,
             caller: E::CALLER,
             form: E::FORM,
+            #[cfg(test)]
             request: SchemaGenerator::subschema_for::<E::Request>,
+            #[cfg(test)]
             response: SchemaGenerator::subschema_for::<E::Response>,
         }
     }

@@ -1,9 +1,9 @@
 //! What a user may do with a file through each door, and why.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ExplainRequest {
     pub user: String,
     /// `/SHARE/inside`, or `POOL/VOLUME/inside`.
@@ -13,7 +13,8 @@ pub struct ExplainRequest {
     pub from: Option<std::net::IpAddr>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Explanation {
     pub user: String,
     pub uid: u32,
@@ -33,7 +34,8 @@ pub struct Explanation {
     pub doors: Vec<ExplainedDoor>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ExplainedObject {
     /// file, folder, link, ...
     pub kind: String,
@@ -49,7 +51,8 @@ pub struct ExplainedObject {
 }
 
 /// One way to the object: a door, and a share of it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ExplainedDoor {
     /// NFS, SMB, SFTP, WebDAV, mount.
     pub door: String,
@@ -61,7 +64,8 @@ pub struct ExplainedDoor {
     pub reasons: Vec<ExplainedReason>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ExplainedOperation {
     /// see, read, write, truncate, set-times, set-mode, rename, remove, list, enter, add-file, add-folder.
     pub name: String,
@@ -69,14 +73,16 @@ pub struct ExplainedOperation {
     pub allowed: Option<bool>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ExplainedReason {
     /// Whether it opens the way, bounds it, or closes it.
     pub effect: ReasonEffect,
     pub text: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ReasonEffect {
     Opens,

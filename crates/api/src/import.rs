@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Failure;
 
 /// Asks the daemon to copy a folder, which it reads itself: with its own rights, which are those of the socket's owner.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ImportRequest {
     /// Absolute.
     pub dir: PathBuf,
@@ -28,7 +28,8 @@ pub struct ImportRequest {
 }
 
 /// One line of the answer: how far it is, again and again, and at last the outcome.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ImportEvent {
     Progress(ImportProgress),
@@ -36,7 +37,8 @@ pub enum ImportEvent {
     Failed(Failure),
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ImportProgress {
     /// `copying`, `flushing` or `verifying`.
     pub phase: String,
@@ -53,7 +55,8 @@ pub struct ImportProgress {
     pub faults: u64,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ImportReport {
     pub pool: String,
     pub volume: String,
@@ -84,7 +87,8 @@ pub struct ImportReport {
     pub faults_total: u64,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ImportFault {
     /// Below the folder; bytes that are no text are shown as \xNN.
     pub path: String,

@@ -1,12 +1,12 @@
 //! Encrypted volumes: what opens them, and what is said of that.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A secret that opens an encrypted volume. It travels over the daemon's own socket only, and is never shown.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", from = "Received")]
-#[schemars(!from)]
+#[cfg_attr(test, schemars(!from))]
 pub enum VolumeSecret {
     Passphrase(String),
     /// The bytes of a key file.
@@ -42,7 +42,8 @@ impl std::fmt::Debug for VolumeSecret {
 }
 
 /// How a new volume is encrypted.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Encrypt {
     /// By default the one that this machine is quickest at.
     pub cipher: Option<String>,
@@ -52,7 +53,8 @@ pub struct Encrypt {
 }
 
 /// What is done with the keys of a volume. Whatever changes them needs a secret that opens it now.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum KeysRequest {
     Unlock {
@@ -87,7 +89,8 @@ pub enum KeysRequest {
 }
 
 /// A new key for a volume, under which all that is stored is sealed anew.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Rekey {
     /// Those of all ways to open it that stay.
     pub secrets: Vec<VolumeSecret>,
@@ -102,7 +105,8 @@ pub struct Rekey {
 }
 
 /// How far a volume is whose objects are being sealed anew.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SealingStatus {
     /// It has a new key; otherwise it was not encrypted before.
     pub rekey: bool,
@@ -116,7 +120,8 @@ pub struct SealingStatus {
 }
 
 /// The keys of a volume, as people see them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct KeysStatus {
     pub pool: String,
     pub volume: String,
@@ -138,7 +143,8 @@ pub struct KeysStatus {
 }
 
 /// One way to open the volume.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct KeySlot {
     pub id: String,
     /// `passphrase`, `key file` or `recovery key`.

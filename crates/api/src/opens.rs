@@ -1,10 +1,10 @@
 //! Files that clients have open or locked.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Opens of clients of SMB and NFSv4, the newest first. The other doors keep none.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct OpenFiles {
     pub opens: Vec<OpenFile>,
     /// Older ones that are not listed.
@@ -12,7 +12,8 @@ pub struct OpenFiles {
 }
 
 /// A use of an open file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum OpenUse {
     Read,
@@ -33,7 +34,8 @@ impl OpenUse {
 }
 
 /// One open of one client.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct OpenFile {
     /// By which it is ended. Of this run of the daemon.
     pub id: String,

@@ -1,9 +1,9 @@
 //! Groups, keys of users, and app tokens.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct GroupStatus {
     pub name: String,
     pub gid: u32,
@@ -13,7 +13,8 @@ pub struct GroupStatus {
     pub shares: Vec<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct GroupAdd {
     pub name: String,
     pub gid: Option<u32>,
@@ -23,7 +24,8 @@ pub struct GroupAdd {
     pub force: bool,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct GroupChange {
     pub add: Vec<String>,
@@ -31,7 +33,8 @@ pub struct GroupChange {
 }
 
 /// A group was removed; files stay.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct GroupRemoved {
     pub gid: u32,
     /// Shares that no list opens to anybody any more.
@@ -39,7 +42,8 @@ pub struct GroupRemoved {
 }
 
 /// A public key that lets a user in over SFTP.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct UserKey {
     /// Such as ssh-ed25519.
     pub kind: String,
@@ -48,7 +52,8 @@ pub struct UserKey {
     pub comment: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum UserKeysChange {
     /// Lines as in authorized_keys.
@@ -58,7 +63,8 @@ pub enum UserKeysChange {
 }
 
 /// How much of the API a token opens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ApiScope {
     /// Endpoints that change nothing.
@@ -85,7 +91,8 @@ impl std::str::FromStr for ApiScope {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TokenCreate {
     pub user: String,
     /// What people know it by.
@@ -100,7 +107,8 @@ pub struct TokenCreate {
     pub expires_secs: Option<u64>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TokenStatus {
     pub id: String,
     pub name: String,
@@ -118,7 +126,8 @@ pub struct TokenStatus {
 }
 
 /// A link to a file or folder that a user made in the browser.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LinkStatus {
     /// Its name; it does not open it.
     pub id: String,
@@ -136,7 +145,8 @@ pub struct LinkStatus {
 }
 
 /// Ends with a new password.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PasswordSet {
     #[serde(default)]
     pub links: Vec<LinkStatus>,
@@ -155,14 +165,16 @@ pub struct PasswordSet {
 }
 
 /// Links that open nothing any more.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LinksEnded {
     #[serde(default)]
     pub links: Vec<LinkStatus>,
 }
 
 /// Carries a token: the only time that anybody sees it.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TokenCreated {
     pub token: String,
     pub status: TokenStatus,

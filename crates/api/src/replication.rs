@@ -1,12 +1,12 @@
 //! Replication of volumes to other machines: requests and answers.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{Encrypt, SnapshotCounts, VolumeChange};
 
 /// A change of what is replicated.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ReplicationChange {
     /// After each snapshot from now on. A code of `larder replicate accept` makes the two machines known to each other first.
@@ -24,7 +24,8 @@ pub enum ReplicationChange {
 }
 
 /// A copy with properties of its own.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct AsFiles {
     /// What is absent is as the volume has it.
     pub properties: VolumeChange,
@@ -32,7 +33,8 @@ pub struct AsFiles {
 }
 
 /// Replicate now, and answer when it is done. Without `to`: to all that are configured for the volume.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Replicate {
     pub volume: String,
     pub to: Option<String>,
@@ -43,7 +45,8 @@ pub struct Replicate {
 }
 
 /// Let another machine send into a replica.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Accept {
     /// POOL/NAME of the replica; the first snapshot makes it.
     pub replica: String,
@@ -55,7 +58,8 @@ pub struct Accept {
 }
 
 /// What the other machine has to be told.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Accepted {
     /// Tells the sender that it speaks to this machine, and this machine that it may. Good once, for an hour.
     pub code: String,
@@ -65,7 +69,8 @@ pub struct Accepted {
 }
 
 /// The first request of a sender.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Pair {
     /// The secret of the code, in hexadecimal digits.
     pub secret: String,
@@ -73,14 +78,16 @@ pub struct Pair {
     pub replica: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Paired {
     /// POOL/NAME that the sender may send into.
     pub replica: String,
 }
 
 /// All that is replicated.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Replications {
     pub replications: Vec<ReplicationStatus>,
     /// Of the encrypted copy that was made, in the answer to that request only.
@@ -89,7 +96,8 @@ pub struct Replications {
 }
 
 /// One volume on its way to one place.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ReplicationStatus {
     /// POOL/NAME.
     pub volume: String,

@@ -4,13 +4,13 @@ use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Failure;
 
 /// A new box.
-#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SetupPlan {
     /// Folders that become disks of the pool.
     pub folders: Vec<PathBuf>,
@@ -56,14 +56,16 @@ impl fmt::Debug for SetupPlan {
     }
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SetupDevice {
     pub path: PathBuf,
     /// What a person typed so that it may be erased.
     pub typed: Option<String>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SetupDoors {
     pub smb: bool,
     pub webdav: bool,
@@ -74,7 +76,8 @@ pub struct SetupDoors {
 }
 
 /// What a plan would do.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SetupCheck {
     /// Sentences in the order of the deeds.
     pub deeds: Vec<String>,
@@ -82,7 +85,8 @@ pub struct SetupCheck {
 }
 
 /// A disk that would be erased.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SetupErased {
     pub device: PathBuf,
     pub title: String,
@@ -93,7 +97,8 @@ pub struct SetupErased {
 }
 
 /// How far it is.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SetupProgress {
     pub steps: Vec<String>,
     /// Steps that are done; the next one is under way.
@@ -103,7 +108,8 @@ pub struct SetupProgress {
     pub served: Option<SetupServed>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SetupFailure {
     /// The step where it can be mended: `disks`, `names` or `review`.
     pub step: String,
@@ -111,7 +117,8 @@ pub struct SetupFailure {
 }
 
 /// The way into the set-up of a box that serves nothing yet.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SetupLink {
     /// For a browser in the network of the box. It is good for one browser and for an hour.
     pub url: String,
@@ -120,7 +127,8 @@ pub struct SetupLink {
 }
 
 /// What is needed to reach the new box.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SetupServed {
     /// The address by which others reach it.
     pub host: String,
@@ -139,7 +147,8 @@ pub struct SetupServed {
     pub recovery_key: Option<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SetupNfs {
     pub port: u16,
     pub export: String,
@@ -148,7 +157,8 @@ pub struct SetupNfs {
 }
 
 /// A door with a key that clients are shown.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SetupSecure {
     pub port: u16,
     pub fingerprint: String,

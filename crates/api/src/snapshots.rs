@@ -1,12 +1,12 @@
 //! Snapshots of a volume: requests and answers.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::endpoint::Query;
 
 /// What is done with the snapshots of a volume.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum SnapshotsRequest {
     /// Without a name it is called after the time, in UTC.
@@ -41,7 +41,8 @@ pub enum SnapshotsRequest {
 }
 
 /// The snapshots of a volume, and the outcome of a request.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SnapshotsStatus {
     pub pool: String,
     pub volume: String,
@@ -59,7 +60,8 @@ pub struct SnapshotsStatus {
 }
 
 /// Make a volume that begins as a snapshot.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CloneRequest {
     pub snapshot: String,
     /// The name of the new volume, in the same pool.
@@ -67,13 +69,15 @@ pub struct CloneRequest {
 }
 
 /// A snapshot is wanted as a tar stream.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ExportRequest {
     pub snapshot: String,
 }
 
 /// Asks for a snapshot as a stream of bytes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SendRequest {
     pub snapshot: String,
     /// The snapshot that the receiver has.
@@ -86,7 +90,8 @@ pub struct SendRequest {
 }
 
 /// A bound of a stream into a replica.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ReceiveQuery {
     /// The most bytes that the replica may take up, before redundancy. A smaller quota in its configuration counts as well.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -106,7 +111,8 @@ impl Query for ReceiveQuery {
 }
 
 /// A snapshot came whole.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Received {
     pub pool: String,
     pub volume: String,
@@ -114,7 +120,8 @@ pub struct Received {
 }
 
 /// What a replica has, and what came of a snapshot that did not come whole.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ReplicaState {
     /// The volume that it is a replica of.
     pub source: String,
@@ -131,7 +138,8 @@ pub struct ReplicaState {
 }
 
 /// A snapshot, wherever it is: its number and its time tell it from others.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SentSnapshot {
     /// Its name when it was sent.
     pub name: String,
@@ -152,7 +160,8 @@ impl SentSnapshot {
 pub const STREAM_BYTES_HEADER: &str = "x-larder-bytes";
 
 /// One snapshot. Bytes are those of the store, before redundancy.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SnapshotStatus {
     pub name: String,
     /// Milliseconds since 1970.
@@ -171,7 +180,8 @@ pub struct SnapshotStatus {
 }
 
 /// A reason to keep a snapshot.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SnapshotHold {
     pub reason: String,
     /// Seconds since 1970; until it is released where there is none.
@@ -180,7 +190,8 @@ pub struct SnapshotHold {
 }
 
 /// A number for each kind of automatic snapshots.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SnapshotCounts {
     pub hourly: u32,
     pub daily: u32,
@@ -189,7 +200,8 @@ pub struct SnapshotCounts {
 }
 
 /// The automatic snapshots of a volume.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SnapshotSchedule {
     pub pool: String,
     pub volume: String,
@@ -210,14 +222,16 @@ pub struct SnapshotSchedule {
 }
 
 /// Asks what is different in `later` (now, where there is none) from the snapshot `earlier`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DiffRequest {
     pub earlier: String,
     pub later: Option<String>,
 }
 
 /// A path that differs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DiffEntry {
     /// `created`, `modified`, `removed` or `renamed`.
     pub change: String,

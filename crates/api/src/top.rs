@@ -1,10 +1,10 @@
 //! Live connections of clients, and what limits each.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The connections of clients, watched for a second.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Top {
     pub at_ms: u64,
     pub window_ms: u64,
@@ -13,7 +13,8 @@ pub struct Top {
 }
 
 /// What limits a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum TopLimit {
     /// Nothing is transferred.
@@ -48,7 +49,8 @@ impl TopLimit {
 }
 
 /// How sure a verdict is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum TopConfidence {
     Open,
@@ -58,7 +60,8 @@ pub enum TopConfidence {
 }
 
 /// One connection of a client.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TopConnection {
     /// Of this run of the daemon, counted from 1.
     pub id: u64,
@@ -98,7 +101,8 @@ pub struct TopConnection {
 }
 
 /// Where the time of a connection went, in percent of the window.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TopTime {
     pub disks: f64,
     pub durability: f64,
@@ -111,7 +115,8 @@ pub struct TopTime {
 }
 
 /// What the verdict follows from, besides `time`. Shares are of 1.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TopFigures {
     pub rtt_min_us: u64,
     /// From an acknowledgement to the bytes that it let come.
@@ -141,7 +146,8 @@ pub struct TopFigures {
 }
 
 /// A transfer that was slower than it had to be.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TopWorst {
     pub at_ms: u64,
     /// While it was seen with this limit.

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Where a protocol is served.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct NfsEndpoint {
     pub host: String,
     pub port: u16,
@@ -16,7 +16,8 @@ pub struct NfsEndpoint {
     pub export: Option<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SmbEndpoint {
     pub host: String,
     pub port: u16,
@@ -25,21 +26,24 @@ pub struct SmbEndpoint {
 }
 
 /// Where SFTP answers: every share is a folder at its top.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SftpEndpoint {
     pub host: String,
     pub port: u16,
 }
 
 /// Where WebDAV answers: every share is a folder at its top.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct WebdavEndpoint {
     pub host: String,
     pub port: u16,
 }
 
 /// The one line that `larder up --json` prints when everything is being served.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Ready {
     pub pid: u32,
     pub nfs: Option<NfsEndpoint>,
@@ -66,14 +70,16 @@ pub struct Ready {
 }
 
 /// Where the page is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PageEndpoint {
     pub url: String,
     /// The link of a first run; `null` once there is a pool.
     pub setup: Option<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DaemonInfo {
     pub pid: u32,
     pub version: String,
@@ -97,7 +103,8 @@ pub struct DaemonInfo {
 }
 
 /// A pool as `zpool status` would show it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PoolStatus {
     pub name: String,
     pub id: String,
@@ -136,7 +143,8 @@ pub struct PoolStatus {
     pub notes: Vec<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DiskStatus {
     pub path: PathBuf,
     pub id: String,
@@ -158,7 +166,8 @@ pub struct DiskStatus {
 }
 
 /// Shards on their way to other disks, or objects to another layout.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PoolMoving {
     /// Such as "removing /disk1".
     pub why: String,
@@ -172,7 +181,8 @@ pub struct PoolMoving {
 }
 
 /// A change of a pool's disks or layout. Disks of the pool are named by absolute path or by the first letters of their id.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", tag = "change")]
 pub enum PoolChange {
     Add {
@@ -205,7 +215,8 @@ pub enum PoolChange {
     },
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PoolChangeRequest {
     #[serde(flatten)]
     pub change: PoolChange,
@@ -214,7 +225,8 @@ pub struct PoolChangeRequest {
 }
 
 /// What a pool is worth, before or after a change.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PoolWorth {
     pub layout: String,
     pub width: u8,
@@ -226,7 +238,8 @@ pub struct PoolWorth {
 }
 
 /// What a change does or would do.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PoolChangePlan {
     pub before: PoolWorth,
     pub after: PoolWorth,
@@ -241,7 +254,8 @@ pub struct PoolChangePlan {
 }
 
 /// A scrub, under way or over.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ScrubStatus {
     /// running, paused, stopped, finished.
     pub phase: String,
@@ -270,7 +284,8 @@ pub struct ScrubStatus {
 }
 
 /// What cannot be read any more.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Damage {
     pub files: Vec<DamagedFile>,
     pub metadata: Vec<DamagedMetadata>,
@@ -287,7 +302,8 @@ impl Damage {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DamagedFile {
     /// `pool/volume`.
     pub volume: String,
@@ -297,7 +313,8 @@ pub struct DamagedFile {
     pub ranges: Vec<ByteRange>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DamagedMetadata {
     /// `pool/volume`; absent where it is the pool's own.
     pub volume: Option<String>,
@@ -306,21 +323,24 @@ pub struct DamagedMetadata {
     pub ranges: Vec<ByteRange>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ByteRange {
     pub start: u64,
     /// The first byte behind it.
     pub end: u64,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ScrubRequest {
     /// start (also goes on with a paused one), pause, stop.
     pub action: String,
 }
 
 /// What is known of a pool's scrub.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PoolScrub {
     pub pool: String,
     /// Absent if there never was one.
@@ -329,13 +349,15 @@ pub struct PoolScrub {
 }
 
 /// What happened to a pool, oldest first.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PoolHistory {
     pub pool: String,
     pub events: Vec<PoolEvent>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PoolEvent {
     /// Counts the events of the pool.
     pub number: u64,
@@ -346,7 +368,8 @@ pub struct PoolEvent {
 }
 
 /// A pool found on disks: imported by this daemon or waiting to be.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PoolListed {
     pub name: String,
     pub id: String,
@@ -358,7 +381,8 @@ pub struct PoolListed {
     pub disks: Vec<PathBuf>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PoolImport {
     pub disks: Vec<PathBuf>,
     pub force: bool,
@@ -378,7 +402,8 @@ pub struct PoolImport {
 }
 
 /// Another name for a pool.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PoolRename {
     pub name: String,
     /// Also where programs use a mount of it.
@@ -387,7 +412,8 @@ pub struct PoolRename {
 }
 
 /// For a pool that is exported, or a volume that is destroyed.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TakeAway {
     /// Also mounts that are in use.
     pub force: bool,
@@ -397,7 +423,8 @@ pub struct TakeAway {
 }
 
 /// Properties of a volume that may change at any time. In a request, what is absent stays.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct VolumeChange {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record_bytes: Option<u32>,
@@ -416,7 +443,8 @@ pub struct VolumeChange {
     pub group_quotas: BTreeMap<String, u64>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum OwnerKind {
     User,
@@ -424,7 +452,8 @@ pub enum OwnerKind {
 }
 
 /// What the files of a user or a group in a volume take up.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct OwnerUse {
     pub kind: OwnerKind,
     pub id: u32,
@@ -439,7 +468,8 @@ pub struct OwnerUse {
     pub quota_bytes: Option<u64>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct VolumeCreate {
     pub pool: Option<String>,
     pub name: String,
@@ -452,7 +482,8 @@ pub struct VolumeCreate {
 
 /// Move a volume with its snapshots to another pool or store of this daemon, or to another machine at the same store, and answer when
 /// it is done.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct VolumeMove {
     pub volume: String,
     /// POOL/NAME; or, without a slash, the seat or the host name of another machine.
@@ -466,7 +497,8 @@ pub struct VolumeMove {
 }
 
 /// A volume that was moved.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct VolumeMoved {
     /// POOL/NAME, before and now.
     pub volume: String,
@@ -486,7 +518,8 @@ pub struct VolumeMoved {
     pub notes: Vec<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct VolumeStatus {
     pub pool: String,
     pub name: String,
@@ -530,7 +563,8 @@ pub struct VolumeStatus {
     pub shared: Option<Box<ShareStatus>>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CheckRequest {
     pub pool: Option<String>,
     pub volume: Option<String>,
@@ -538,7 +572,8 @@ pub struct CheckRequest {
     pub read_data: bool,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CheckResult {
     pub pool: String,
     pub volume: String,
@@ -558,7 +593,8 @@ pub struct CheckResult {
     pub replica: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ShareStatus {
     pub name: String,
     /// `pool/volume`; empty: a folder of the host.
@@ -629,7 +665,8 @@ pub struct ShareStatus {
 }
 
 /// What a user is on the page.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum UserRole {
     /// Sees and changes everything.
@@ -663,13 +700,15 @@ impl std::str::FromStr for UserRole {
 }
 
 /// Changes of a user; what is not named stays.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct UserChange {
     pub role: Option<UserRole>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct UserStatus {
     pub name: String,
     pub uid: u32,
@@ -691,7 +730,8 @@ pub struct UserStatus {
 }
 
 /// Carries a password: the socket is the only way it travels, and it is never logged.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct UserAdd {
     pub name: String,
     pub uid: Option<u32>,
@@ -707,7 +747,8 @@ pub struct UserAdd {
 }
 
 /// A user was made.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct UserAdded {
     pub user: UserStatus,
     /// What whoever made it should know.
@@ -715,14 +756,16 @@ pub struct UserAdded {
 }
 
 /// A user was removed; files stay.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct UserRemoved {
     pub uid: u32,
     /// Shares that nobody may use over SMB any more.
     pub shares_for_nobody: Vec<String>,
 }
 
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct UserPassword {
     pub password: String,
     #[serde(default)]
@@ -736,7 +779,8 @@ pub struct UserPassword {
 }
 
 /// Who may write over SMB.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ShareUsers {
     All,
@@ -744,7 +788,8 @@ pub enum ShareUsers {
 }
 
 /// What a share may say. In a request, what is absent stays, or is as usual.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ShareChange {
     pub users: Option<ShareUsers>,
@@ -785,7 +830,8 @@ pub struct ShareChange {
     pub time_machine: Option<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ShareAdd {
     pub name: String,
     /// `volume` or `pool/volume`; the only one when absent, unless `folder` is an absolute path: of the host.
@@ -796,14 +842,16 @@ pub struct ShareAdd {
 }
 
 /// A share was made or changed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ShareChanged {
     pub share: ShareStatus,
     pub notes: Vec<String>,
 }
 
 /// The configuration was read, or only looked at.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ConfigRead {
     pub file: PathBuf,
     /// What is valid and perhaps not meant.
@@ -813,14 +861,16 @@ pub struct ConfigRead {
 }
 
 /// A pool was destroyed.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PoolDestroyed {
     pub erased: Vec<PathBuf>,
     /// Disks that keep what is on them, and why.
     pub kept: Vec<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct MountRequest {
     /// Absolute.
     pub dir: PathBuf,
@@ -837,7 +887,8 @@ pub struct MountRequest {
     pub snapshot: Option<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct MountStatus {
     pub dir: PathBuf,
     pub volume: String,
@@ -850,7 +901,8 @@ pub struct MountStatus {
     pub at_start: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct UnmountRequest {
     pub dir: PathBuf,
     /// Not mounted at the next start either: the configuration names it no longer.
@@ -859,5 +911,6 @@ pub struct UnmountRequest {
 }
 
 /// Done; nothing more to say.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Done {}

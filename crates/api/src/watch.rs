@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// An alert: something that is the case, or was.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct AlertStatus {
     /// By which it is acknowledged and silenced.
     pub id: u64,
@@ -29,7 +29,8 @@ pub struct AlertStatus {
 }
 
 /// A receiver of alerts.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct AlertReceiver {
     pub name: String,
     /// webhook, ntfy, mail, command, ping.
@@ -47,7 +48,8 @@ pub struct AlertReceiver {
     pub given_up: u64,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct AlertsStatus {
     /// The worst first.
     pub open: Vec<AlertStatus>,
@@ -56,7 +58,8 @@ pub struct AlertsStatus {
     pub receivers: Vec<AlertReceiver>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", tag = "action")]
 pub enum AlertChange {
     /// No more reminders of it.
@@ -68,7 +71,8 @@ pub enum AlertChange {
 }
 
 /// The files that lost data, now and before, newest first.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DamageKept {
     pub entries: Vec<DamageEntry>,
     /// Older ones that are not kept.
@@ -76,7 +80,8 @@ pub struct DamageKept {
 }
 
 /// A file, or an object of metadata, that lost data.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DamageEntry {
     /// `pool/volume`.
     pub place: String,
@@ -93,7 +98,8 @@ pub struct DamageEntry {
 }
 
 /// The battery behind the machine.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct UpsStatus {
     pub name: String,
     pub model: Option<String>,
@@ -111,7 +117,8 @@ pub struct UpsStatus {
 }
 
 /// Whether a test message was taken.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct AlertTested {
     pub name: String,
     pub kind: String,
@@ -121,7 +128,8 @@ pub struct AlertTested {
 }
 
 /// Which records of the audit log are wanted.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct AuditQuery {
     pub since_ms: u64,
@@ -132,7 +140,8 @@ pub struct AuditQuery {
     pub newest: Option<u32>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct AuditRecord {
     pub number: u64,
     pub at_ms: u64,
@@ -156,7 +165,8 @@ pub struct AuditRecord {
 }
 
 /// What a disk says of itself, and how it is judged.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DiskHealth {
     /// The kernel's name, such as sda.
     pub name: String,

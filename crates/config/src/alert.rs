@@ -5,7 +5,6 @@ use std::path::Path;
 
 use larder_watch::Severity;
 use larder_watch::send::{Mail, MailServer, MailTls, Receiver, Secret, Text, Way, check_url};
-use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::spanned::Spanned;
@@ -28,7 +27,8 @@ pub struct PingConfig {
     pub every_seconds: u64,
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawAlert {
     /// "webhook", "ntfy", "mail" or "command"; absent where there is a ping.

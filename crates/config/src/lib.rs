@@ -426,15 +426,6 @@ fn parse_strangers(text: &str) -> Result<ByteSize, String> {
     Ok(size)
 }
 
-/// The door's address in a file that does not name it.
-fn listen_default(port: u16) -> String {
-    format!("0.0.0.0:{port}")
-}
-
-fn strangers_default() -> String {
-    ByteSize(BUDGET_BYTES as u64).to_string()
-}
-
 /// As typed for this machine.
 pub fn parse_memory_here(text: &str) -> Result<ByteSize, String> {
     let size = parse_memory(text)?;

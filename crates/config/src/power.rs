@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use super::spanned::Spanned;
 use larder_api::Failure;
 use larder_facts::power::{Login, PartSpec, SourceSpec, Tariff, Window};
-use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{Checked, Validator};
@@ -26,7 +25,8 @@ pub struct PowerConfig {
     pub load_hours_per_day: Option<f64>,
 }
 
-#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawPower {
     /// Of a kWh.
@@ -52,11 +52,12 @@ pub(super) struct RawPower {
     part: Vec<RawPart>,
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct RawWindow {
     /// Such as mon-fri or sat,sun.
-    #[schemars(extend("default" = "all"))]
+    #[cfg_attr(test, schemars(extend("default" = "all")))]
     days: Option<String>,
     /// HH:MM.
     from: String,
@@ -66,16 +67,17 @@ struct RawWindow {
     price: f64,
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct RawSource {
     /// The kind of meter.
-    #[schemars(extend("enum" = ["shelly", "tasmota", "nut"]))]
+    #[cfg_attr(test, schemars(extend("enum" = ["shelly", "tasmota", "nut"])))]
     kind: Spanned<String>,
     /// HOST or HOST:PORT.
     address: Option<String>,
     /// The meter's channel.
-    #[schemars(extend("default" = 0))]
+    #[cfg_attr(test, schemars(extend("default" = 0)))]
     channel: Option<u8>,
     /// nut only, as upsc -l shows it.
     ups: Option<String>,
@@ -85,13 +87,14 @@ struct RawSource {
     password_file: Option<PathBuf>,
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct RawPart {
     /// Its name.
     name: String,
     /// How many.
-    #[schemars(extend("default" = 1))]
+    #[cfg_attr(test, schemars(extend("default" = 1)))]
     count: Option<u32>,
     /// Of each.
     idle_watts: Spanned<f64>,

@@ -1,15 +1,14 @@
 //! The configuration as it is written: names and types only. What it means is decided in the parent module.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 
 use super::spanned::Spanned;
 
 /// What larder serves: larder.toml.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawConfig {
     /// Secrets, socket and lock live here; the folder of this file when it is not named.
@@ -80,61 +79,66 @@ pub(super) struct RawConfig {
     pub(super) alert: Vec<Spanned<super::alert::RawAlert>>,
 }
 
-#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawListen {
     /// NFS version 3 and later.
-    #[schemars(extend("default" = super::listen_default(super::NFS_PORT)))]
+    #[cfg_attr(test, schemars(extend("default" = super::schema::from_types::listen_default(super::NFS_PORT))))]
     pub(super) nfs: Option<Spanned<String>>,
     /// SMB 2 and 3. Windows opens port 445 and no other.
-    #[schemars(extend("default" = super::listen_default(super::SMB_PORT)))]
+    #[cfg_attr(test, schemars(extend("default" = super::schema::from_types::listen_default(super::SMB_PORT))))]
     pub(super) smb: Option<Spanned<String>>,
     /// SFTP; 10022 is usual.
-    #[schemars(extend("default" = "off"))]
+    #[cfg_attr(test, schemars(extend("default" = "off")))]
     pub(super) sftp: Option<Spanned<String>>,
     /// WebDAV and pages without TLS, on loopback alone unless insecure_http; 10080 is usual.
-    #[schemars(extend("default" = "off"))]
+    #[cfg_attr(test, schemars(extend("default" = "off")))]
     pub(super) webdav: Option<Spanned<String>>,
     /// WebDAV and pages for browsers over TLS; 10443 is usual.
-    #[schemars(extend("default" = "off"))]
+    #[cfg_attr(test, schemars(extend("default" = "off")))]
     pub(super) webdavs: Option<Spanned<String>>,
     /// Snapshots from paired machines; 12077 is usual.
-    #[schemars(extend("default" = "off"))]
+    #[cfg_attr(test, schemars(extend("default" = "off")))]
     pub(super) replication: Option<Spanned<String>>,
     /// Lets clients find NFS without port options; its port is 111.
-    #[schemars(extend("default" = "off"))]
+    #[cfg_attr(test, schemars(extend("default" = "off")))]
     pub(super) portmapper: Option<Spanned<String>>,
 }
 
-#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawNfs {
     /// Clients of version 4 see owners as user@domain, as their idmapd.conf has it, such as "home.lan"; numbers otherwise.
     pub(super) domain: Option<Spanned<String>>,
 }
 
-#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawLimits {
     /// Caches and unwritten data of all volumes, such as "2GiB"; a quarter of RAM when it is not given.
     pub(super) memory: Option<Spanned<String>>,
     /// Of each protocol, at a time.
-    #[schemars(extend("default" = super::CONNECTIONS))]
+    #[cfg_attr(test, schemars(extend("default" = super::CONNECTIONS)))]
     pub(super) connections: Option<Spanned<u32>>,
     /// What connections without a login hold, of all protocols together; at least 8 MiB.
-    #[schemars(extend("default" = super::strangers_default()))]
+    #[cfg_attr(test, schemars(extend("default" = super::schema::from_types::strangers_default())))]
     pub(super) strangers: Option<Spanned<String>>,
 }
 
-#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawMetrics {
     /// GET /metrics, without a password; 127.0.0.1:9633 is usual.
-    #[schemars(extend("default" = "off"))]
+    #[cfg_attr(test, schemars(extend("default" = "off")))]
     pub(super) listen: Option<Spanned<String>>,
 }
 
-#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawWebdav {
     /// A certificate of your own in PEM, together with its key; larder makes its own otherwise.
@@ -149,7 +153,8 @@ pub(super) struct RawWebdav {
     pub(super) trusted_proxies: Vec<Spanned<String>>,
 }
 
-#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawPage {
     /// ADDRESS:PORT, a port alone, or "off". Beside WebDAV over TLS on port 10443 when absent.
@@ -167,7 +172,8 @@ pub(super) struct RawPage {
     pub(super) oidc: Option<RawOidc>,
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawOidc {
     /// The address of the issuer, as it names itself.
@@ -182,7 +188,8 @@ pub(super) struct RawOidc {
     pub(super) label: Option<Spanned<String>>,
 }
 
-#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawSftp {
     /// Whoever has a certificate of these authorities comes in: lines as in authorized_keys.
@@ -190,11 +197,12 @@ pub(super) struct RawSftp {
     pub(super) ssh_ca_keys: Vec<Spanned<String>>,
 }
 
-#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawDiscovery {
     /// Doors that listen beyond loopback are announced.
-    #[schemars(extend("default" = true))]
+    #[cfg_attr(test, schemars(extend("default" = true)))]
     pub(super) enabled: Option<bool>,
     /// The name that people see; the machine's when it is not given.
     pub(super) name: Option<Spanned<String>>,
@@ -203,20 +211,22 @@ pub(super) struct RawDiscovery {
     pub(super) interfaces: Vec<String>,
 }
 
-#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawDisks {
     /// How often each disk tests its electronics and a few sectors, by its hours of running. A sleeping disk is not woken.
-    #[schemars(extend("enum" = ["off", "daily", "weekly", "monthly", "quarterly"]))]
-    #[schemars(extend("default" = "off"))]
+    #[cfg_attr(test, schemars(extend("enum" = ["off", "daily", "weekly", "monthly", "quarterly"])))]
+    #[cfg_attr(test, schemars(extend("default" = "off")))]
     pub(super) short_test: Option<Spanned<String>>,
     /// The same of tests that read each sector, which takes hours.
-    #[schemars(extend("enum" = ["off", "daily", "weekly", "monthly", "quarterly"]))]
-    #[schemars(extend("default" = "off"))]
+    #[cfg_attr(test, schemars(extend("enum" = ["off", "daily", "weekly", "monthly", "quarterly"])))]
+    #[cfg_attr(test, schemars(extend("default" = "off")))]
     pub(super) long_test: Option<Spanned<String>>,
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawPool {
     /// As its labels say.
@@ -224,12 +234,13 @@ pub(super) struct RawPool {
     /// Their folders. Order does not matter; layout and redundancy are in the labels.
     pub(super) disks: Vec<Spanned<String>>,
     /// How often everything is read and verified.
-    #[schemars(extend("enum" = ["off", "daily", "weekly", "monthly", "quarterly"]))]
-    #[schemars(extend("default" = super::Schedule::default().word()))]
+    #[cfg_attr(test, schemars(extend("enum" = ["off", "daily", "weekly", "monthly", "quarterly"])))]
+    #[cfg_attr(test, schemars(extend("default" = super::Schedule::default().word())))]
     pub(super) scrub: Option<Spanned<String>>,
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawVolume {
     /// POOL/NAME.
@@ -241,7 +252,7 @@ pub(super) struct RawVolume {
     /// Such as "1TiB", or "none".
     pub(super) quota: Option<Spanned<String>>,
     /// relaxed: changes are durable within 5 s; fsync and COMMIT still wait.
-    #[schemars(extend("enum" = ["standard", "relaxed"]))]
+    #[cfg_attr(test, schemars(extend("enum" = ["standard", "relaxed"])))]
     pub(super) sync: Option<Spanned<String>>,
     /// By name or number; "none" takes one away.
     #[serde(default)]
@@ -257,7 +268,8 @@ pub(super) struct RawVolume {
     pub(super) snapshots: Option<Spanned<super::snapshots::RawSnapshots>>,
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawMount {
     /// The folder of this machine.
@@ -271,7 +283,8 @@ pub(super) struct RawMount {
     pub(super) snapshot: Option<String>,
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawShare {
     /// NFS export /NAME, SMB share \\HOST\NAME.
@@ -281,76 +294,77 @@ pub(super) struct RawShare {
     /// A folder of the volume; or, without a volume, the absolute path of a folder of this machine.
     pub(super) folder: Option<Spanned<String>>,
     /// A share with lists of users is exported only to networks that are named.
-    #[schemars(extend("default" = true))]
+    #[cfg_attr(test, schemars(extend("default" = true)))]
     pub(super) nfs: Option<bool>,
     /// SMB serves it.
-    #[schemars(extend("default" = true))]
+    #[cfg_attr(test, schemars(extend("default" = true)))]
     pub(super) smb: Option<bool>,
     /// SFTP serves it, to the users that SMB lets in.
-    #[schemars(extend("default" = true))]
+    #[cfg_attr(test, schemars(extend("default" = true)))]
     pub(super) sftp: Option<bool>,
     /// WebDAV serves it, to the users that SMB lets in.
-    #[schemars(extend("default" = true))]
+    #[cfg_attr(test, schemars(extend("default" = true)))]
     pub(super) webdav: Option<bool>,
     /// Nobody writes through it.
-    #[schemars(extend("default" = false))]
+    #[cfg_attr(test, schemars(extend("default" = false)))]
     pub(super) read_only: Option<bool>,
     /// NFS only: whose machines are believed about their users; this machine alone when it is not given.
     pub(super) networks: Option<Vec<Spanned<String>>>,
     /// NFS only: ports below 1024 alone, which only root of a client uses.
-    #[schemars(extend("default" = true))]
+    #[cfg_attr(test, schemars(extend("default" = true)))]
     pub(super) secure: Option<bool>,
     /// Every door: nobody comes in from elsewhere.
     pub(super) only_from: Option<Vec<Spanned<String>>>,
     /// NFS only. root: root becomes the anonymous user; all: everybody; none: nobody.
-    #[schemars(extend("enum" = ["root", "all", "none"]))]
-    #[schemars(extend("default" = super::Squash::Root.word()))]
+    #[cfg_attr(test, schemars(extend("enum" = ["root", "all", "none"])))]
+    #[cfg_attr(test, schemars(extend("default" = super::Squash::Root.word())))]
     pub(super) squash: Option<Spanned<String>>,
     /// The anonymous user.
-    #[schemars(extend("default" = super::NOBODY))]
+    #[cfg_attr(test, schemars(extend("default" = super::NOBODY)))]
     pub(super) anon_uid: Option<u32>,
     /// The anonymous user's group.
-    #[schemars(extend("default" = super::NOBODY))]
+    #[cfg_attr(test, schemars(extend("default" = super::NOBODY)))]
     pub(super) anon_gid: Option<u32>,
     /// Who may read and write over SMB, SFTP and WebDAV: "all", or a list such as ["ann", "@family"].
     pub(super) users: Option<Spanned<RawUsers>>,
     /// SMB, SFTP, WebDAV: who may only read.
     pub(super) read_only_users: Option<Vec<Spanned<String>>>,
     /// SMB only: required refuses clients that cannot.
-    #[schemars(extend("enum" = ["offered", "required"]))]
-    #[schemars(extend("default" = "offered"))]
+    #[cfg_attr(test, schemars(extend("enum" = ["offered", "required"])))]
+    #[cfg_attr(test, schemars(extend("default" = "offered")))]
     pub(super) encrypt: Option<Spanned<String>>,
     /// SMB only: anybody, without a password.
-    #[schemars(extend("default" = false))]
+    #[cfg_attr(test, schemars(extend("default" = false)))]
     pub(super) guest: Option<bool>,
     /// All files belong to the anonymous user, so that everybody may change and delete them.
-    #[schemars(extend("default" = false))]
+    #[cfg_attr(test, schemars(extend("default" = false)))]
     pub(super) common: Option<bool>,
     /// What is deleted over SMB and WebDAV stays in .recycle so long; true: 30 days.
-    #[schemars(extend("default" = false))]
+    #[cfg_attr(test, schemars(extend("default" = false)))]
     pub(super) recycle: Option<Spanned<RawRecycle>>,
     /// A listing of the share's top shows .snapshots, which can be opened either way.
-    #[schemars(extend("default" = false))]
+    #[cfg_attr(test, schemars(extend("default" = false)))]
     pub(super) snapshots_shown: Option<bool>,
     /// Names that differ in their Unicode form alone are one.
-    #[schemars(extend("default" = false))]
+    #[cfg_attr(test, schemars(extend("default" = false)))]
     pub(super) normalize: Option<bool>,
     /// A client that ruins very many files within minutes is told about; block: it may not write any more, either.
-    #[schemars(extend("enum" = ["off", "alert", "block"]))]
-    #[schemars(extend("default" = "alert"))]
+    #[cfg_attr(test, schemars(extend("enum" = ["off", "alert", "block"])))]
+    #[cfg_attr(test, schemars(extend("default" = "alert")))]
     pub(super) guard: Option<Spanned<String>>,
     /// Operations of clients that the audit log has: off, all, or some of created, removed, renamed, permissions.
-    #[schemars(extend("default" = "off"))]
+    #[cfg_attr(test, schemars(extend("default" = "off")))]
     pub(super) audit: Option<Spanned<String>>,
     /// Macs back up to it; a size such as "2TB" is the most that the backups hold.
-    #[schemars(extend("default" = false))]
+    #[cfg_attr(test, schemars(extend("default" = false)))]
     pub(super) time_machine: Option<Spanned<RawTimeMachine>>,
 }
 
 /// `true`, or a size.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(untagged)]
-#[schemars(inline)]
+#[cfg_attr(test, schemars(inline))]
 pub(super) enum RawTimeMachine {
     Word(bool),
     Size(String),
@@ -400,30 +414,6 @@ impl<'de> Deserialize<'de> for RawRecycle {
     }
 }
 
-impl JsonSchema for RawRecycle {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "Recycle".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "anyOf": [
-                { "type": "boolean" },
-                {
-                    "type": "object",
-                    "properties": { "days": { "type": "integer", "minimum": 1, "description": "Days in .recycle." } },
-                    "required": ["days"],
-                    "additionalProperties": false,
-                },
-            ]
-        })
-    }
-}
-
 /// `"all"`, or a list of names.
 #[derive(Debug)]
 pub(super) enum RawUsers {
@@ -457,21 +447,8 @@ impl<'de> Deserialize<'de> for RawUsers {
     }
 }
 
-impl JsonSchema for RawUsers {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "Users".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "anyOf": [{ "const": "all" }, { "type": "array", "items": { "type": "string" } }] })
-    }
-}
-
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawUser {
     /// The name of the login.
@@ -481,16 +458,17 @@ pub(super) struct RawUser {
     /// The uid when it is not given.
     pub(super) gid: Option<u32>,
     /// Numbers of groups.
-    #[schemars(extend("default" = [] as [u32; 0]))]
+    #[cfg_attr(test, schemars(extend("default" = [] as [u32; 0])))]
     pub(super) groups: Option<Vec<u32>>,
     /// SFTP only: keys that let the user in, as in authorized_keys.
-    #[schemars(extend("default" = [] as [u32; 0]))]
+    #[cfg_attr(test, schemars(extend("default" = [] as [u32; 0])))]
     pub(super) ssh_keys: Option<Vec<Spanned<String>>>,
     /// On the page: "owner", "looker" or "user"; "user" when absent.
     pub(super) role: Option<Spanned<String>>,
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawGroup {
     /// Shares name it as @NAME.

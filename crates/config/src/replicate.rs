@@ -5,7 +5,6 @@ use std::fmt;
 use super::spanned::Spanned;
 use larder_api::SnapshotCounts;
 use larder_base::units::ByteSize;
-use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::snapshots::RawSnapshots;
@@ -23,7 +22,8 @@ pub(super) const HOURS_MAX: u32 = 24 * 366;
 /// SHA-256 of a certificate, in hexadecimal digits.
 const FINGERPRINT_DIGITS: usize = 64;
 
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawReplicate {
     /// POOL/NAME.
@@ -35,14 +35,15 @@ pub(super) struct RawReplicate {
     /// The other machine's certificate; larder replicate add writes it.
     pub(super) machine: Option<Spanned<String>>,
     /// An older newest snapshot is called late.
-    #[schemars(extend("default" = LATE_AFTER_HOURS))]
+    #[cfg_attr(test, schemars(extend("default" = LATE_AFTER_HOURS)))]
     pub(super) late_after_hours: Option<Spanned<u32>>,
     /// Copy files into a volume with properties of its own.
-    #[schemars(extend("default" = false))]
+    #[cfg_attr(test, schemars(extend("default" = false)))]
     pub(super) as_files: Option<Spanned<bool>>,
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawReplica {
     /// POOL/NAME.

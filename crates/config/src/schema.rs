@@ -1,60 +1,23 @@
-//! The JSON schema of the file, made from its types, and the file with its defaults written out.
+//! The JSON schema of the file, and the file with its defaults written out.
 //!
+//! - `schema.made_in_tests`: the schema follows from the file's types. A test makes it and compares, so the program has
+//!   `docs/larder.schema.json` and not the code that makes it.
 //! - `schema.defaults_are_true`: a default that the schema names is what the file means without that key. So a file
 //!   with its defaults written out means the same. A default that depends on something else is in words and not in the
 //!   schema, and a table that says something by being there (`x-means-something`) is not written.
 
 use larder_api::Failure;
-use schemars::generate::SchemaSettings;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, TableLike};
 
-use super::raw::RawConfig;
+#[cfg(test)]
+pub(super) mod from_types;
 
-/// Editors with support for TOML know this version.
+const SCHEMA: &str = include_str!("../../../docs/larder.schema.json");
+
+/// Editors with support for TOML know its version, draft 7.
 pub fn schema() -> Value {
-    let settings = SchemaSettings::draft07().with(|settings| settings.inline_subschemas = true);
-    let mut schema = settings.into_generator().into_root_schema_for::<RawConfig>().to_value();
-    without_null(&mut schema);
-    if let Some(schema) = schema.as_object_mut() {
-        schema.insert("title".to_owned(), "larder.toml".into());
-    }
-    schema
-}
-
-/// TOML has no null: a key is there or not.
-fn without_null(schema: &mut Value) {
-    match schema {
-        Value::Array(list) => list.iter_mut().for_each(without_null),
-        Value::Object(map) => {
-            map.values_mut().for_each(without_null);
-            if map.get("default").is_some_and(Value::is_null) {
-                map.remove("default");
-            }
-            if let Some(Value::Array(types)) = map.get_mut("type") {
-                types.retain(|name| name != "null");
-                if let [only] = types.as_slice() {
-                    let only = only.clone();
-                    map.insert("type".to_owned(), only);
-                }
-            }
-            lift_only(map);
-        }
-        _ => {}
-    }
-}
-
-/// An alternative of something and null is that something.
-fn lift_only(map: &mut Map<String, Value>) {
-    let Some(Value::Array(ways)) = map.get_mut("anyOf") else { return };
-    ways.retain(|way| way.get("type").is_none_or(|name| name != "null"));
-    if let [Value::Object(only)] = ways.as_slice() {
-        let only = only.clone();
-        map.remove("anyOf");
-        for (key, value) in only {
-            map.entry(key).or_insert(value);
-        }
-    }
+    serde_json::from_str(SCHEMA).expect("a test compares it with JSON")
 }
 
 /// The text with each default behind the keys that are there (`schema.defaults_are_true`).

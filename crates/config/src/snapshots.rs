@@ -2,13 +2,13 @@
 //! 12 }`.
 
 use larder_api::SnapshotCounts;
-use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// The largest count of a kind. Four kinds of this many are 10,000 snapshots; listing and destroying stay fast with as many.
 const COUNT_MAX: u32 = 2_500;
 
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawSnapshots {
     /// The newest one of so many hours.

@@ -1,10 +1,8 @@
-//! A value of the file with its place, as `toml` has it, and with the schema of the value itself.
+//! A value of the file with its place, as `toml` has it. Its schema is that of the value.
 
-use std::borrow::Cow;
 use std::ops::Range;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer};
 
 #[derive(Clone, Debug)]
 pub(super) struct Spanned<T>(toml::Spanned<T>);
@@ -31,30 +29,5 @@ impl<T> Spanned<T> {
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Spanned<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         toml::Spanned::deserialize(deserializer).map(Self)
-    }
-}
-
-/// For the schema's defaults.
-impl<T: Serialize> Serialize for Spanned<T> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.get_ref().serialize(serializer)
-    }
-}
-
-impl<T: JsonSchema> JsonSchema for Spanned<T> {
-    fn inline_schema() -> bool {
-        T::inline_schema()
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        T::schema_name()
-    }
-
-    fn schema_id() -> Cow<'static, str> {
-        T::schema_id()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        T::json_schema(generator)
     }
 }

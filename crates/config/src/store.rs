@@ -6,7 +6,6 @@ use super::spanned::Spanned;
 use larder_base::Seat;
 use larder_base::units::ByteSize;
 use larder_store::{BucketSettings, BucketUrl, CACHE_BYTES_MIN, Nanos, Prices};
-use schemars::JsonSchema;
 use serde::Deserialize;
 use toml_edit::{InlineTable, Table, value};
 
@@ -31,7 +30,8 @@ pub fn parse_cache_bytes(text: &str) -> Result<ByteSize, String> {
     }
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct RawCache {
     /// Its folder.
@@ -40,7 +40,8 @@ struct RawCache {
     bytes: Spanned<String>,
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct RawPrices {
     /// 1,000 requests that write or list.
@@ -89,7 +90,8 @@ fn is_of_currency(c: char) -> bool {
     !c.is_whitespace() && !c.is_control()
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawStore {
     /// No pool and no other store has it.
@@ -119,8 +121,8 @@ pub(super) struct RawStore {
     /// A cache on a local disk.
     cache: Option<RawCache>,
     /// journal: answers come from the journal of a local pool, and the bucket follows within seconds.
-    #[schemars(extend("enum" = ["bucket", "journal"]))]
-    #[schemars(extend("default" = "bucket"))]
+    #[cfg_attr(test, schemars(extend("enum" = ["bucket", "journal"])))]
+    #[cfg_attr(test, schemars(extend("default" = "bucket")))]
     durability: Option<Spanned<String>>,
     /// That pool; the only one when it is not given.
     journal: Option<Spanned<String>>,

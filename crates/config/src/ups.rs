@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use larder_watch::send::Secret;
 use larder_watch::ups::{Limits, Source};
-use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::spanned::Spanned;
@@ -25,13 +24,14 @@ pub struct UpsConfig {
     pub then: Vec<String>,
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-#[schemars(extend("x-means-something" = true))]
+#[cfg_attr(test, schemars(extend("x-means-something" = true)))]
 pub(super) struct RawUps {
     /// "nut": a server of Network UPS Tools; "battery": the battery of this machine.
-    #[schemars(extend("enum" = ["nut", "battery"]))]
-    #[schemars(extend("default" = "nut"))]
+    #[cfg_attr(test, schemars(extend("enum" = ["nut", "battery"])))]
+    #[cfg_attr(test, schemars(extend("default" = "nut")))]
     source: Option<Spanned<String>>,
     /// HOST or HOST:PORT of upsd; 127.0.0.1:3493 if it is not given.
     address: Option<Spanned<String>>,

@@ -7,9 +7,8 @@ use std::any::{Any, TypeId};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
-use axum::Json;
-use axum::body::Body;
-use axum::extract::{ConnectInfo, DefaultBodyLimit, FromRequest, RawPathParams, Request, State};
+use axum::body::{Body, Bytes};
+use axum::extract::{ConnectInfo, DefaultBodyLimit, RawPathParams, Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
@@ -23,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Daemon;
 use super::direct::{self, Direct, DirectDownload, Outgoing};
+use super::json;
 use super::translate::as_failure;
 use super::watch;
 
@@ -31,7 +31,7 @@ pub(super) struct Refusal(pub(super) Failure);
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        (endpoint::status_of(self.0.kind), Json(self.0)).into_response()
+        (endpoint::status_of(self.0.kind), json::answer(&self.0)).into_response()
     }
 }
 
@@ -121,15 +121,15 @@ fn respond<E: Answers>(daemon: Arc<Daemon>, named: String, request: Request) -> 
 
 /// The request of an endpoint, or the response to one that cannot be read.
 async fn read<E: Endpoint>(request: Request) -> Result<E::Request, Response> {
-    let nothing = TypeId::of::<E::Request>() == TypeId::of::<()>();
-    match nothing.then(|| serde_json::from_value(serde_json::Value::Null)) {
-        Some(Ok(nothing)) => Ok(nothing),
-        _ => Json::from_request(request, &()).await.map(|Json(request)| request).map_err(IntoResponse::into_response),
-    }
+    let body = match TypeId::of::<E::Request>() == TypeId::of::<()>() {
+        true => Bytes::from_static(b"null"),
+        false => json::body(request).await?,
+    };
+    serde_json::from_slice(&body).map_err(|error| json::refusal(&body, &error))
 }
 
-fn json<E: endpoint::Json>(_: E, answer: Result<E::Response, Failure>) -> Response {
-    answer.map_or_else(|failure| Refusal(failure).into_response(), |value| Json(value).into_response())
+fn whole<E: endpoint::Json>(_: E, answer: Result<E::Response, Failure>) -> Response {
+    answer.map_or_else(|failure| Refusal(failure).into_response(), |value| json::answer(&value))
 }
 
 fn download<E: endpoint::Download>(_: E, answer: Result<Outgoing, Failure>) -> Response {
@@ -147,7 +147,7 @@ fn download<E: endpoint::Download>(_: E, answer: Result<Outgoing, Failure>) -> R
 /// An answer whose work ends when its caller goes away.
 macro_rules! answers {
     ($endpoint:ident, |$daemon:ident, $param:pat_param, $request:pat_param| $answer:expr) => {
-        answers!($endpoint as json, |$daemon, $param, $request| $answer);
+        answers!($endpoint as whole, |$daemon, $param, $request| $answer);
     };
     ($endpoint:ident as $form:ident, |$daemon:ident, $param:pat_param, $request:pat_param| $answer:expr) => {
         impl Answers for $endpoint {
@@ -335,7 +335,7 @@ impl Answers for ReceiveSnapshot {
         let mut body = request.into_body().into_data_stream();
         let input = body.by_ref().map(|piece| piece.map_err(|error| error.to_string()));
         match daemon.receive(&name, query, input.boxed()).await {
-            Ok(received) => Json(received).into_response(),
+            Ok(received) => json::answer(&received),
             Err(failure) => {
                 task::spawn(body.for_each(|_| std::future::ready(())));
                 Refusal(failure).into_response()

@@ -64,6 +64,7 @@ pub mod folder;
 mod followed;
 pub mod groups;
 pub mod imports;
+mod json;
 pub mod keys;
 mod known;
 pub mod last_lives;

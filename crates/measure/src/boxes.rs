@@ -37,7 +37,8 @@ pub(crate) fn results() -> Vec<(String, BenchResult)> {
         name: String,
         result: BenchResult,
     }
-    let kept = RESULTS.lines().map(|line| serde_json::from_str::<Kept>(line).expect("a result of a bench"));
+    let kept =
+        RESULTS.lines().map(|line| serde_json::from_slice::<Kept>(line.as_bytes()).expect("a result of a bench"));
     kept.map(|kept| (kept.name, kept.result)).collect()
 }
 

@@ -27,7 +27,7 @@ pub fn stamp<T: Serialize>(fields: &T) -> String {
 
 /// The state that a form showed.
 pub fn shown<T: DeserializeOwned>(form: &Form) -> Result<T, Failure> {
-    serde_json::from_str(form.get(SHOWN_FIELD).unwrap_or_default()).map_err(|_| {
+    serde_json::from_slice(form.get(SHOWN_FIELD).unwrap_or_default().as_bytes()).map_err(|_| {
         Failure::invalid("the form does not say which state it showed: nothing was changed")
             .action("Load the page again")
     })
@@ -38,10 +38,8 @@ pub fn changed_meanwhile(what: &str) -> Failure {
 }
 
 fn map_of<T: Serialize>(fields: &T) -> Map<String, Value> {
-    match serde_json::to_value(fields) {
-        Ok(Value::Object(map)) => map,
-        _ => Map::new(),
-    }
+    // By way of the text, in which fields travel too: `json.one_form`.
+    serde_json::to_vec(fields).and_then(|text| serde_json::from_slice(&text)).unwrap_or_default()
 }
 
 impl<T: Clone + PartialEq + Serialize + DeserializeOwned> Edit<T> {
@@ -64,7 +62,8 @@ impl<T: Clone + PartialEq + Serialize + DeserializeOwned> Edit<T> {
                 merged.insert(key, value);
             }
         }
-        serde_json::from_value(Value::Object(merged)).unwrap_or_else(|_| self.typed.clone())
+        let merged = serde_json::to_vec(&merged).and_then(|text| serde_json::from_slice(&text));
+        merged.unwrap_or_else(|_| self.typed.clone())
     }
 
     /// Refuses a form of which a changed field was changed to something else meanwhile.

@@ -17,6 +17,7 @@ use serde::Serialize;
 
 use super::receiver::Receiver;
 use crate::api::Refusal;
+use crate::json;
 
 /// A sender that sends no piece for so long is gone. The replica is then free for its next attempt.
 const SILENCE_MAX: Duration = Duration::from_secs(300);
@@ -84,7 +85,7 @@ async fn take(body: Body, receiver: Receiver) -> Result<larder_api::Received, Fa
 
 fn response<T: Serialize>(result: Result<T, Failure>) -> Response {
     match result {
-        Ok(value) => axum::Json(value).into_response(),
+        Ok(value) => json::answer(&value),
         Err(failure) => Refusal(failure).into_response(),
     }
 }

@@ -34,6 +34,7 @@ use super::receiver::Receiver;
 use super::tls::{self, Identity};
 use crate::Daemon;
 use crate::api::Refusal;
+use crate::json;
 use crate::translate::as_failure;
 use larder_config::edit::Editor;
 use larder_config::{ReplicaConfig, VolumeName};
@@ -197,8 +198,7 @@ async fn serve(daemon: Arc<Daemon>, stream: Paced, acceptor: TlsAcceptor, visit:
 async fn answer(daemon: &Daemon, machine: &str, visit: &Visit, request: axum::extract::Request) -> Response {
     if request.uri().path() == PairMachine::PATH && request.method() == PairMachine::METHOD {
         let paired = daemon.pair(machine, request.into_body()).await;
-        return paired
-            .map_or_else(|failure| Refusal(failure).into_response(), |paired| axum::Json(paired).into_response());
+        return paired.map_or_else(|failure| Refusal(failure).into_response(), |paired| json::answer(&paired));
     }
     let path = request.uri().path().to_owned();
     let is_its = |replica: &VolumeName| {

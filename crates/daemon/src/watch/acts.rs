@@ -22,6 +22,7 @@ use larder_watch::audit::{Record, RecordKind};
 use serde_json::Value;
 
 use crate::Daemon;
+use crate::json;
 use crate::remote::Remote;
 use larder_config::may_run;
 use larder_config::user::Accounts;
@@ -92,7 +93,7 @@ pub async fn audited(
                 asked_for = value;
                 request
             }
-            Err(failure) => return (status_of(failure.kind), axum::Json(failure)).into_response(),
+            Err(failure) => return (status_of(failure.kind), json::answer(&failure)).into_response(),
         },
     };
     let record = Record {
@@ -113,7 +114,7 @@ pub async fn audited(
     };
     let response = match may_ask {
         Ok(()) => respond(daemon, named, request).await,
-        Err(failure) => (status_of(failure.kind), axum::Json(failure)).into_response(),
+        Err(failure) => (status_of(failure.kind), json::answer(&failure)).into_response(),
     };
     act.ended(response.status());
     drop(act);

@@ -147,7 +147,7 @@ fn read(file: &Path) -> Result<BenchResult, BenchError> {
     if head["version"].as_u64().is_none_or(|version| version > u64::from(VERSION)) {
         return Err(BenchError::invalid(format!("{show} is of a newer larder"), "read it with that"));
     }
-    let found: BenchResult = serde_json::from_value(head).map_err(|e| damaged(e.to_string()))?;
+    let found: BenchResult = serde_json::from_slice(&bytes).map_err(|e| damaged(e.to_string()))?;
     match found.runs.iter().find(|run| !run.repeats.iter().all(Repeat::is_sound)) {
         Some(run) => Err(damaged(format!("{} has a figure below nothing, or none", words::clean(&run.subject)))),
         None => Ok(found),

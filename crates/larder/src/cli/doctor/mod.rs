@@ -179,7 +179,7 @@ fn bench_result(file: &Path) -> Result<BenchResult, Failure> {
     let text = read(file, "bench's result", BENCH_BYTES_MAX)?;
     let show = file.display();
     let action = "give the file that larder bench --json wrote";
-    let result: BenchResult = serde_json::from_str(&text)
+    let result: BenchResult = serde_json::from_slice(text.as_bytes())
         .map_err(|e| Failure::invalid(format!("{show} is not the result of a bench: {e}")).action(action))?;
     use larder_measure::bench::result::{SCHEMA, VERSION};
     if result.schema != SCHEMA || result.version > VERSION {

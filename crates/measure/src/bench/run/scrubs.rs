@@ -59,7 +59,8 @@ impl Scrubber<'_> {
         }
         let pools: serde_json::Value =
             serde_json::from_slice(&done.stdout).map_err(|e| BenchError::answer(&name, e.to_string()))?;
-        serde_json::from_value(pools[0]["scrub"].clone()).map_err(|e| BenchError::answer(&name, e.to_string()))
+        serde_json::from_slice(pools[0]["scrub"].to_string().as_bytes())
+            .map_err(|e| BenchError::answer(&name, e.to_string()))
     }
 
     /// Somebody's own scrub is not taken from him.
