@@ -10,13 +10,24 @@ import sys
 import tempfile
 from pathlib import Path
 
+import impacket.crypto
 import pytest
+from Cryptodome.Cipher import AES
+from Cryptodome.Hash import CMAC
 
 sys.path.insert(0, str(Path(__file__).parent))
 import larderd  # noqa: E402
 import s3servers  # noqa: E402
 from larderd import Larder, binary  # noqa: E402
 from nfs3 import Nfs3  # noqa: E402
+
+
+def aes_cmac(key, message, length):
+    return CMAC.new(key, bytes(message[:length]), ciphermod=AES).digest()
+
+
+# Signs what a client of SMB 3 sends (RFC 4493). impacket's own does so block by block: 64 KiB take it 60 ms of a core.
+impacket.crypto.AES_CMAC = aes_cmac
 
 
 def pytest_report_header():
@@ -26,6 +37,34 @@ def pytest_report_header():
 
 def seed():
     return int(os.environ.get("LARDER_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Which tests stay together on one worker (`--dist loadgroup`), and which begin first.
+
+    Tests that share a fixture of their module are a group; each of the others goes to the worker that is free. Long tests
+    begin first, single short ones last, so that no worker is left with much at the end.
+    """
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None and shares_a_fixture(item):
+            item.add_marker(pytest.mark.xdist_group(item.module.__name__))
+    long = {group_of(item) for item in items if item.get_closest_marker("long")}
+    items.sort(key=lambda item: (group_of(item) not in long, group_of(item) == item.nodeid))
+
+
+def group_of(item):
+    mark = item.get_closest_marker("xdist_group")
+    return mark.args[0] if mark else item.nodeid
+
+
+def shares_a_fixture(item):
+    fixtures = item._fixtureinfo.name2fixturedefs
+    return any(fixtures[name][-1].scope == "module" for name in fixtures if name not in MADE_ANEW)
+
+
+# Fixtures of module scope that cost nothing to make again.
+MADE_ANEW = {"small_machine"}
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -107,6 +146,24 @@ def browser(tmp_path_factory):
     made = Browser(tmp_path_factory.mktemp("downloads"))
     yield made
     made.driver.quit()
+
+
+@pytest.fixture(scope="session")
+def memory_of_512_mib(tmp_path_factory):
+    library = tmp_path_factory.mktemp("preloaded") / "small_memory.so"
+    source = Path(__file__).parent / "small_memory.c"
+    subprocess.run(["cc", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", library, source], check=True)
+    return library
+
+
+@pytest.fixture(scope="module")
+def small_machine(memory_of_512_mib):
+    """The larders of a module see a machine with 512 MiB: a guess at a passphrase takes 64 MiB of it, and a second less."""
+    before = os.environ.get("LD_PRELOAD")
+    assert not before, f"LD_PRELOAD is {before}"
+    os.environ["LD_PRELOAD"] = str(memory_of_512_mib)
+    yield
+    del os.environ["LD_PRELOAD"]
 
 
 class LoopDisk:

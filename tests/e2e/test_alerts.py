@@ -89,6 +89,7 @@ def test_a_disk_that_goes_and_comes_is_told_once_each(folder, receiver):
         larder.end()
 
 
+@pytest.mark.long
 def test_a_disk_emptied_frozen_filled_and_returned(loop_disks, folder, receiver):
     disks = loop_disks(160, 160, 160)
     larder = Larder([disk.folder for disk in disks], folder / "data").start()

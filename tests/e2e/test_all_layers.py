@@ -13,6 +13,9 @@ from larderd import binary, run
 from others import PASSWORD, Ganesha, Smbd, Sshd, WebDav, free_port, wait_for_port
 from test_bench import bench, check_form, leftovers, result
 
+# Ganesha wants a port mapper on port 111, as the clients of test_nlm.py have one.
+pytestmark = pytest.mark.xdist_group("port-111")
+
 BROWSERS = {False: LIGHT, True: DARK}
 
 
@@ -86,6 +89,7 @@ def rate(one):
     return one["repeats"][0]["bytes_per_s"]
 
 
+@pytest.mark.long
 def test_every_layer_and_access_is_there(measured):
     found = measured.result
     check_form(found)

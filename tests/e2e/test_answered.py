@@ -10,6 +10,8 @@ from test_page import Visitor
 from test_reborn import Reborn, move
 from waiting import wait_for
 
+pytestmark = pytest.mark.usefixtures("small_machine")
+
 OLD, NEW = "Pantry-Shelf-42", "Another-Shelf-43"
 DOORS = ["--page", "127.0.0.1:0", "--webdavs", "127.0.0.1:0"]
 

@@ -383,6 +383,7 @@ def test_plain_lines_without_a_terminal(folder, output):
     assert "MB/s" in done.stdout + done.stderr and "kept, with plots" in done.stderr
 
 
+@pytest.mark.long
 def test_kinds_of_encryption_are_compared(folder, output):
     """What each share agreed on is found out, told apart and set beside what a core can do."""
     with Sshd(folder / "sshd", folder / "files") as sshd:

@@ -132,6 +132,7 @@ def test_a_volume_is_served_killed_and_idle(bucket, folder):
 PRICES = 'prices = { put = 5.0, get = 0.4, gib_month = 0.023, egress_gib = 0.09, currency = "EUR" }'
 
 
+@pytest.mark.long
 def test_the_bill(bucket, folder):
     """Money by the prices of the configuration; without prices not a word of it, and while nobody works none is spent."""
     daemon = bucket.larder(folder / "data")

@@ -178,6 +178,7 @@ def test_an_encrypted_volume_moves(bucket, folder):
         daemon.end()
 
 
+@pytest.mark.long
 def test_a_move_is_killed_at_any_moment(bucket, folder, session_seed):
     """Whatever was acknowledged is there after each restart, under one name, and the move goes on when it is asked for again."""
     chance = random.Random(session_seed)

@@ -71,6 +71,7 @@ def seen(nfs, what):
     return time.monotonic() - begun
 
 
+@pytest.mark.long
 def test_a_replica_follows_its_owner(bucket, folder):
     owner = bucket.larder(folder / "owner")
     replicas = []
@@ -212,6 +213,7 @@ def test_a_replica_writes_nothing_and_says_so(bucket, folder):
             replica.end()
 
 
+@pytest.mark.long
 def test_a_replica_survives_the_owners_collections(bucket, folder):
     """The owner rewrites everything several times, makes tables of it and collects them, while the replica reads and rests."""
     memory = ("--memory", "64MiB")
@@ -302,6 +304,7 @@ def test_an_encrypted_volume_is_followed_through_a_mount_too(bucket, folder):
             replica.end()
 
 
+@pytest.mark.long
 def test_a_replica_rests_when_nobody_asks(bucket, folder):
     owner = bucket.larder(folder / "owner")
     replica = None
@@ -361,6 +364,7 @@ def test_what_makes_no_sense_is_refused(bucket, folder):
         owner.end()
 
 
+@pytest.mark.long
 def test_what_the_owner_does_to_volumes_is_noticed(bucket, folder):
     """Quotas, new and promoted volumes, encryption and new keys, by a replica that nobody starts again."""
     key, config = folder / "key", folder / "replica" / "larder.toml"

@@ -250,6 +250,7 @@ def test_nobody_answers(pair):
     nfs.write(nfs.create(nfs.root, "and").handle, 0, b"now", FILE_SYNC)
 
 
+@pytest.mark.long
 def test_a_handover_is_cut_off_at_any_moment(bucket, pair, session_seed):
     """One machine or both are killed at any moment of it. Whatever was acknowledged is there, one machine serves it, and the same
     command ends what was begun."""

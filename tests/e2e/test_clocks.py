@@ -184,6 +184,7 @@ def test_a_machine_without_a_battery(daemon, clock, folder):
     wait_for(lambda: len(automatic(daemon)) == 2, told=lambda: str(snapshots(daemon)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ahead_s", [2 * 3600, 365 * DAY_S])
 def test_codes_are_right_as_soon_as_the_clock_is(daemon, clock, ahead_s):
     """C4"""

@@ -18,6 +18,8 @@ from test_encryption import PASSPHRASE, sealed, synced, typed, volumes  # noqa: 
 from test_snapshots import contents
 from trees import fill
 
+pytestmark = pytest.mark.usefixtures("small_machine")
+
 
 @pytest.fixture
 def daemon(folder):

@@ -18,6 +18,8 @@ import signal
 import threading
 import time
 
+import pytest
+
 import nfs3
 from conftest import client
 from larderd import StartFailed
@@ -325,6 +327,7 @@ def test_an_idle_volume_does_not_fill_the_journal(fresh):
     check_is_clean(fresh)
 
 
+@pytest.mark.long
 def test_kill_nine(fresh, session_seed):
     rng = random.Random(session_seed)
     workers = [Worker(f"worker{n}", session_seed) for n in range(WORKERS)]

@@ -262,6 +262,7 @@ def test_more_gone_than_the_layout_survives(folder, session_seed):
         daemon.end()
 
 
+@pytest.mark.long
 def test_stopping_when_the_disks_are_gone(folder):
     """What cannot be stored any more does not keep the daemon from ending, and it says so."""
     daemon = make(folder).start()
@@ -277,6 +278,7 @@ def test_stopping_when_the_disks_are_gone(folder):
         daemon.end()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("by", ["itself", "a person"])
 @pytest.mark.parametrize("layout,count", [("raidz1", 3), ("mirror", 2)])
 def test_all_disks_fail_while_files_are_written_and_come_back(loop_disks, folder, layout, count, by):
@@ -410,6 +412,7 @@ def fsfreeze(how, disk):
     subprocess.run(["fsfreeze", how, str(disk.mount)], check=True)
 
 
+@pytest.mark.long
 def test_a_disk_that_does_not_answer(loop_disks, folder, session_seed):
     """Its filesystem is frozen: no call that writes returns. After 30 s all goes on without it, until it answers again."""
     disks = loop_disks(400, 400, 400)
@@ -452,6 +455,7 @@ def test_a_disk_that_does_not_answer(loop_disks, folder, session_seed):
         daemon.end()
 
 
+@pytest.mark.long
 def test_a_pool_is_opened_without_a_disk_that_does_not_answer(loop_disks, folder, session_seed):
     """Frozen before the start: it serves without it after 30 s, says so, and takes it back when it answers."""
     disks = loop_disks(400, 400, 400)

@@ -20,6 +20,8 @@ from test_sharing import Keeper
 from larderd import binary
 from trees import describe, fill
 
+pytestmark = pytest.mark.usefixtures("small_machine")
+
 PASSPHRASE = "twelve brown bottles"
 
 

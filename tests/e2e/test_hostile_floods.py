@@ -85,7 +85,7 @@ def huge_head(s):
 
 
 def tls_form(s):
-    context = ssl.create_default_context()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     s = context.wrap_socket(s)
     slow_form(s)
@@ -260,7 +260,7 @@ def test_idle_connections_keep_no_machine_out_of_replication(daemon):
     port = daemon.ports["replication"]
     held = [reach(port, "127.0.0.11") for _ in range(100)]
     try:
-        context = ssl.create_default_context()
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         with reach(port, "127.0.0.12") as plain, context.wrap_socket(plain) as shaken:
             # It is asked for a certificate, which is more than a closed connection says.

@@ -17,10 +17,14 @@ import socket
 import ssl
 import struct
 
+import pytest
+
 from test_encryption import PASSPHRASE, typed, volumes
 from test_replica import called, mounted, sent, snap, snapshots
 from test_replicate import accepted, pair, replicate, status, up_to_date  # noqa: F401
 from waiting import wait_for
+
+pytestmark = pytest.mark.usefixtures("small_machine")
 
 XXH = ctypes.CDLL("libxxhash.so.0")
 XXH.XXH3_64bits_withSeed.restype = ctypes.c_uint64

@@ -109,6 +109,7 @@ def assert_kept(nfs, home, kept):
         assert nfs.read_all(nfs.lookup(home, name).handle) == data, f"{name} differs"
 
 
+@pytest.mark.long
 def test_disk_full(loop_disks, folder):
     """Full in the middle of writing: a clean NOSPC, nothing lost, and room again after deleting."""
     disks = loop_disks(320, 320, 320)
@@ -234,6 +235,7 @@ def test_a_full_pool_takes_what_room_was_reserved_for(loop_disks, folder):
         subprocess.run(["umount", "-l", str(mnt)], stderr=subprocess.DEVNULL, check=False)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_four_fifths_full_and_overwritten_again_and_again(loop_disks, folder):
     """At random, in pieces down to 4 KiB: nobody is refused, nobody waits long, and it reads back."""
@@ -379,6 +381,7 @@ def test_a_disk_without_inodes_costs_nothing_its_redundancy(loop_disks, folder, 
         daemon.end()
 
 
+@pytest.mark.long
 def test_unequal_disks_are_used_to_the_full(loop_disks, folder):
     """Mirrored 1 : 2 : 3 holds as much as the largest disk: 3."""
     disks = loop_disks(300, 600, 900)
@@ -464,6 +467,7 @@ def process_figures(pid):
     }
 
 
+@pytest.mark.long
 def test_soak_with_stable_memory(folder, session_seed):
     """A day's kinds of work, compressed: create, overwrite, read, rename, list, delete by four clients."""
     # A small budget, so that caches are full well before the first half is over.

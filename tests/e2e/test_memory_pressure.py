@@ -14,6 +14,9 @@ from nfs3 import Nfs3
 from test_metrics import scrape, total
 from waiting import wait_for
 
+# Both watch how short the memory of the whole machine is.
+pytestmark = pytest.mark.xdist_group("memory")
+
 MIB = 1 << 20
 FILE = 96 * MIB
 STRAIN = """

@@ -17,7 +17,7 @@ from test_sharing import LOCK_NOT_GRANTED, Smb, is_locked, posix
 from waiting import wait_for
 
 # Clients have a port mapper, on port 111: no other server's may run beside them.
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.xdist_group("port-111"), pytest.mark.long]
 
 # CREATE_SESSION4_FLAG_CONN_BACK_CHAN: who cannot be called back gets no delegation.
 BACK_CHANNEL = 2

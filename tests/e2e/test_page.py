@@ -47,7 +47,8 @@ EVIL = "<img src=x onerror=document.title=1>"
 
 
 def tls():
-    context = ssl.create_default_context()
+    # ssl.create_default_context() reads the certificates of the machine, which takes it a fortieth of a second.
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context
 
@@ -185,6 +186,7 @@ def test_roles(daemon):
     assert ann.get("/+/storage")[0] == 403
 
 
+@pytest.mark.long
 def test_guesses_are_counted_at_page_and_webdav_together(daemon):
     def dav(source, password):
         connection = http.client.HTTPSConnection("127.0.0.1", port_of(daemon), timeout=60, source_address=(source, 0), context=tls())
@@ -468,7 +470,6 @@ def io_bytes(daemon):
     return int(lines["read_bytes"]), int(lines["write_bytes"])
 
 
-@pytest.mark.alone
 def test_pages_that_list_volumes_and_records_read_no_disk(own):
     """The second visit answers from memory; something written to the pool is seen by the next."""
     daemon = own("--page", "127.0.0.1:0").start()
@@ -490,7 +491,7 @@ def test_pages_that_list_volumes_and_records_read_no_disk(own):
     ended(daemon)
 
 
-@pytest.mark.alone
+@pytest.mark.long
 def test_an_open_page_leaves_the_disks_alone(own, browser):
     daemon = own("--page", "127.0.0.1:0").start()
     with contextlib.closing(enter(daemon, browser)):
@@ -632,6 +633,7 @@ def samples(schema, root, rng, depth=0):
 SPARED = {"DestroyPool", "ExportPool", "ReloadConfig", "ImportPool", "MountVolume", "UnmountVolume", "ChangePool"}
 
 
+@pytest.mark.long
 def test_no_body_makes_a_500(own, session_seed):
     daemon, rng = own("--page", "127.0.0.1:0").start(), random.Random(session_seed)
     admin = Api(daemon, "keeper", "admin")
@@ -840,6 +842,7 @@ def test_a_second_factor_outlives_a_restart(own):
 # P9
 
 
+@pytest.mark.long
 def test_axe_finds_nothing_on_any_page(daemon, browser):
     assert daemon.run("snap", "create", "files@seen").returncode == 0
     pages = ["", "storage", "storage/change?pool=tank&change=replace", "storage/change?pool=tank&change=layout&layout=mirror",

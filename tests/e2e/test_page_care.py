@@ -12,6 +12,7 @@ import contextlib
 import json
 import re
 
+import pytest
 from selenium.webdriver.common.by import By
 
 import axe
@@ -118,6 +119,7 @@ def test_power_doctor_and_benches_say_what_the_commands_say(own):  # noqa: F811
 # C4
 
 
+@pytest.mark.long
 def test_charts_show_a_transfer_and_outlive_a_restart(own, browser):  # noqa: F811
     daemon = own("--page", "127.0.0.1:0").start()
     with client(daemon) as nfs:

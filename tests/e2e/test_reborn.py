@@ -30,6 +30,8 @@ from test_bucket import Bucket
 from test_file_view import Person, link_to
 from waiting import wait_for
 
+pytestmark = pytest.mark.usefixtures("small_machine")
+
 OWNER = "Pantry-Shelf-42"
 ANN = "Pantry-Shelf-43"
 KEPT = ["larder.toml", "secrets", "secrets.key", "tokens", "links", "ssh_host_ed25519_key", "webdav_certificate.pem", "webdav_key.pem"]
@@ -108,7 +110,7 @@ def host_key(port):
 
 
 def certificate(port):
-    context = ssl.create_default_context()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with socket.create_connection(("127.0.0.1", port), 20) as plain, context.wrap_socket(plain) as tls:
         return tls.getpeercert(binary_form=True)
@@ -344,6 +346,7 @@ def test_kill_9_in_the_middle_of_an_import_leaves_nothing_or_all(box, folder):
     assert outcomes == {True, False}
 
 
+@pytest.mark.long
 def test_versions_are_written_by_changes_alone_and_fifty_are_kept(folder):
     daemon = make(folder, layout="mirror", count=2).start()
     try:

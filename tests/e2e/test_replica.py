@@ -19,6 +19,8 @@ from test_snapshots import contents
 from trees import fill
 from waiting import remove_folder, wait_for
 
+pytestmark = pytest.mark.usefixtures("small_machine")
+
 
 @pytest.fixture
 def pair(folder):

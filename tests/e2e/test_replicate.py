@@ -27,6 +27,8 @@ from test_snapshots import contents
 from trees import fill
 from waiting import wait_for
 
+pytestmark = pytest.mark.usefixtures("small_machine")
+
 
 @pytest.fixture
 def pair(folder):
@@ -252,6 +254,7 @@ class Line:
         self.carried += carried if most is not None else 0
 
 
+@pytest.mark.long
 def test_a_cut_line_and_killed_daemons(pair):
     """P4"""
     near, far = pair
@@ -317,6 +320,7 @@ def opens(daemon, volume, phrase):
     return typed(daemon, "volume", "unlock", volume, lines=[phrase], check=False).returncode == 0
 
 
+@pytest.mark.long
 def test_a_changed_passphrase_reaches_a_replica(pair):
     """P6"""
     near, far = pair
@@ -387,6 +391,7 @@ def cable():
         subprocess.run(["ip", "link", "del", device], check=False, stderr=subprocess.DEVNULL)
 
 
+@pytest.mark.long
 def test_a_cable_that_is_out_is_mentioned(folder, cable):
     """P5"""
     box, device, address = cable

@@ -25,6 +25,8 @@ from test_snapshots import contents
 from trees import fill
 from waiting import wait_for
 
+pytestmark = pytest.mark.usefixtures("small_machine")
+
 JUKEBOX = 10008
 
 
@@ -148,6 +150,7 @@ def test_clients_at_work_go_on(daemon):
     assert (top / "growing").read_bytes() == b"".join(written)
 
 
+@pytest.mark.long
 def test_what_holds_the_volume_is_named(daemon):
     """S5: a tar that nobody reads on keeps its volume; the command waits for its end and goes on."""
     top = mounted(daemon, "files", "mnt")

@@ -248,6 +248,7 @@ def test_two_users_and_a_read_only_share(folder):
         larder.end()
 
 
+@pytest.mark.long
 def test_guessing_locks_an_address_out(folder):
     larder = make(folder, extra=["--sftp", "127.0.0.1:0"]).start()
     try:

@@ -11,6 +11,7 @@ from impacket.smb3 import SessionError
 from impacket.smbconnection import SMBConnection
 
 from conftest import client, make, payload
+from test_clocks import Clock
 from test_smb import server_query
 from waiting import wait_for
 
@@ -169,19 +170,35 @@ def in_snapshot(larder, name, path):
         return nfs.read_all(at)
 
 
-def test_each_finished_backup_has_its_snapshot(larder):
+class SteppedClock(Clock):
+    """A snapshot's name is its minute: the daemon's clock goes to where in a minute a backup is to end."""
+
+    ahead_s = 0
+
+    def turn_to(self, second):
+        self.ahead_s += (second - (time.time() + self.ahead_s)) % 60
+        self.set(f"+{self.ahead_s:.1f}")
+
+
+def test_each_finished_backup_has_its_snapshot(larder, folder):
     """The first one, whose history is a new file, right after the share became a target; and a second one into the same history."""
+    clock = SteppedClock(folder)
+    assert larder.stop() == 0
+    larder.start(env=clock.env)
     larder.run("share", "set", larder.share, "--time-machine", check=True)
     mac = Mac(larder)
     new_bundle(mac)
+    clock.turn_to(20)
     bundle = backup(mac, "Ann.tmp.sparsebundle", 2, 100, first=True)
     first = new_snapshot(larder, [])
+    # In the same minute, which has a name already.
     assert in_snapshot(larder, first, f"{bundle}/{HISTORY}") == b"<plist>100</plist>"
     assert in_snapshot(larder, first, f"{bundle}/bands/1") == payload(BAND, seed=101)
     backup(mac, bundle, 1, 200, first=False)
     second = new_snapshot(larder, [first])
     assert in_snapshot(larder, second, f"{bundle}/bands/0") == payload(BAND, seed=200)
     # A history that is replaced, as programs do that write a file whole, is one that changed.
+    clock.turn_to(40)
     mac.put(f"{bundle}\\new", b"<plist>300</plist>")
     old = mac.open(f"{bundle}\\{HISTORY}", OPEN)
     mac.rename(old, f"{bundle}\\old")

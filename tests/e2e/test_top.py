@@ -233,7 +233,6 @@ def test_a_slow_disk_is_named(place, spaces):
     assert "the read of" in said and THERE in said, said
 
 
-@pytest.mark.alone
 @pytest.mark.skipif(TRIALS > 0, reason="the trials have all of them")
 def test_one_look_is_a_table_of_eighty_columns_and_idle_connections_are_counted(box, spaces):
     assert box.run("top", "--once", check=True).stdout.strip().endswith(("Nothing is transferred.", "idle."))
@@ -244,7 +243,6 @@ def test_one_look_is_a_table_of_eighty_columns_and_idle_connections_are_counted(
     assert all(len(line) <= 80 for line in text.splitlines()), text
 
 
-@pytest.mark.alone
 @pytest.mark.skipif(TRIALS > 0, reason="the trials have all of them")
 def test_users_of_nfs_are_named(box, spaces):
     """The client of the tests is root, whom the machine knows."""
@@ -253,7 +251,6 @@ def test_users_of_nfs_are_named(box, spaces):
     assert [one["user"] for one in seen] == ["root"], seen
 
 
-@pytest.mark.alone
 @pytest.mark.skipif(TRIALS > 0, reason="the trials have all of them")
 def test_transfers_are_kept_over_a_restart(place, spaces):
     (place / "kept").mkdir()
@@ -273,7 +270,6 @@ def test_transfers_are_kept_over_a_restart(place, spaces):
         daemon.end()
 
 
-@pytest.mark.alone
 @pytest.mark.skipif(TRIALS > 0, reason="the trials have all of them")
 def test_looks_cost_little(box, spaces):
     """Live for some seconds beside an idle connection: under a hundredth of a core, and the command itself apart."""

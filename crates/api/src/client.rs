@@ -18,7 +18,7 @@ use hyper::client::conn::http1::SendRequest;
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde::{Serialize, de::DeserializeOwned};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -175,8 +175,9 @@ impl Client {
         B: Body<Data = Bytes, Error = Infallible> + Send + 'static,
     {
         let stream = self.way.connect().await.map_err(|e| self.lost(&told(&e)))?;
-        let (sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|e| self.lost(&told(&e)))?;
+        let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(ReadToTheEnd(stream)))
+            .await
+            .map_err(|e| self.lost(&told(&e)))?;
         Ok((sender, task::spawn_for(connection)))
     }
 
@@ -293,6 +294,57 @@ fn told(error: &dyn std::error::Error) -> String {
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
+/// A connection whose end is found by reading alone.
+///
+/// A daemon that refuses a body answers before it has read all of it, and closes. The rest of the
+/// body then meets a closed connection, while the answer waits to be read. So such a write stays
+/// pending. Reading gives the answer, or says that the daemon went away.
+struct ReadToTheEnd<S>(S);
+
+impl<S: AsyncWrite + Unpin> ReadToTheEnd<S> {
+    fn unless_closed<T>(written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        match written {
+            // Reading has the waker.
+            Poll::Ready(Err(e)) if matches!(e.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
+                Poll::Pending
+            }
+            written => written,
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for ReadToTheEnd<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, into)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for ReadToTheEnd<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Self::unless_closed(Pin::new(&mut self.0).poll_write(cx, bytes))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Self::unless_closed(Pin::new(&mut self.0).poll_write_vectored(cx, pieces))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.0.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Self::unless_closed(Pin::new(&mut self.0).poll_flush(cx))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
 /// A body out of pieces.
 struct Pieces(mpsc::Receiver<Bytes>);
 
@@ -317,4 +369,89 @@ fn refusal(status: StatusCode, bytes: &[u8]) -> Failure {
         let text = String::from_utf8_lossy(bytes);
         Failure::internal(format!("the daemon answered {status}: {}", text.trim()))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::task::Waker;
+
+    use super::*;
+
+    /// So much of a request is taken.
+    const TAKEN_BYTES: usize = 16;
+
+    /// A daemon that takes the beginning of a request, has said `answer` and is gone.
+    #[derive(Clone, Default)]
+    struct Closed {
+        answer: Bytes,
+        is_begun: bool,
+        is_met: bool,
+        reader: Option<Waker>,
+    }
+
+    impl AsyncRead for Closed {
+        fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            if !self.is_met {
+                self.reader = Some(cx.waker().clone());
+                return Poll::Pending;
+            }
+            let length = self.answer.len().min(into.remaining());
+            into.put_slice(&self.answer.split_to(length));
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    impl AsyncWrite for Closed {
+        fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            if !self.is_begun {
+                self.is_begun = true;
+                return Poll::Ready(Ok(bytes.len().min(TAKEN_BYTES)));
+            }
+            self.is_met = true;
+            if let Some(reader) = self.reader.take() {
+                reader.wake();
+            }
+            Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    impl Connect for Closed {
+        fn connect(&self) -> Connecting<'_> {
+            let connection = self.clone();
+            Box::pin(async move { Ok(Box::new(connection) as Box<dyn Connection>) })
+        }
+
+        fn place(&self) -> String {
+            "a test".to_owned()
+        }
+    }
+
+    async fn told_by(answer: String) -> Failure {
+        let client = Client::over(Arc::new(Closed { answer: answer.into(), ..Closed::default() }));
+        client.carry(Method::POST, "/v1/receive/copy", Bytes::from(vec![0; 1 << 20])).await.unwrap_err()
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_read_although_the_body_was_not() {
+        let refused = Failure::invalid("keys of another volume");
+        let body = serde_json::to_string(&refused).unwrap();
+        let head = format!("HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
+        assert_eq!(told_by(head + &body).await, refused);
+    }
+
+    #[tokio::test]
+    async fn a_daemon_that_goes_away_without_an_answer_is_named() {
+        let lost = told_by(String::new()).await;
+        assert_eq!(lost.kind, FailureKind::Unavailable);
+        assert!(lost.message.starts_with("the daemon at a test went away"), "{}", lost.message);
+    }
 }
