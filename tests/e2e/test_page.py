@@ -633,7 +633,6 @@ def samples(schema, root, rng, depth=0):
 SPARED = {"DestroyPool", "ExportPool", "ReloadConfig", "ImportPool", "MountVolume", "UnmountVolume", "ChangePool"}
 
 
-@pytest.mark.long
 def test_no_body_makes_a_500(own, session_seed):
     daemon, rng = own("--page", "127.0.0.1:0").start(), random.Random(session_seed)
     admin = Api(daemon, "keeper", "admin")
@@ -644,7 +643,9 @@ def test_no_body_makes_a_500(own, session_seed):
             if operation["operationId"] in SPARED:
                 continue
             body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
-            for name in ["nobody", "files", "%00", "..%2f..", "a" * 900]:
+            # Without a name and a body, each request is the same. That of what keeps a disk awake takes 5 s.
+            names = ["nobody", "files", "%00", "..%2f..", "a" * 900] if body or "{name}" in path else ["nobody"]
+            for name in names:
                 value = samples(body, schema, rng) if body else None
                 status, answer = admin(method.upper(), "/api" + path.replace("{name}", name), value)
                 assert status != 500, (method, path, name, value, answer)
