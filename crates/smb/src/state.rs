@@ -16,7 +16,7 @@ use crate::conn::state::{Connection, Open};
 use crate::files::{DurableTable, Late, LeaseTable, OpenBudget, OpenSlot, Replays};
 use crate::handlers::interfaces::Interfaces;
 use crate::ntstatus;
-use crate::proto::auth::ntlm::UserCreds;
+use larder_smb_wire::auth::ntlm::UserCreds;
 use crate::share::{ShareBindings, Visitor};
 
 #[derive(Debug, Clone)]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::proto::auth::ntlm::UserCreds;
+use larder_smb_wire::auth::ntlm::UserCreds;
 use crate::share::ShareBindings;
 use crate::state::ServerState;
 use crate::{Access, Admitted, Share, SmbServerBuilder};

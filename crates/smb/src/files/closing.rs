@@ -171,8 +171,8 @@ mod tests {
     use crate::error::SmbError;
     use crate::files::Sharing;
     use crate::path::SmbPath;
-    use crate::proto::auth::ntlm::Identity;
-    use crate::proto::messages::FileId;
+    use larder_smb_wire::auth::ntlm::Identity;
+    use larder_smb_wire::messages::FileId;
     use crate::share::{Share, ShareBindings};
     use crate::tests::memfs::MemFsBackend;
 

@@ -10,7 +10,7 @@ use crate::backend::{FileInfo, OpenName};
 use crate::conn::limits::MAX_OPENS_OF_FILE;
 use crate::conn::outbound::Notified;
 use crate::ntstatus;
-use crate::proto::messages::{FileId, OplockLevel};
+use larder_smb_wire::messages::{FileId, OplockLevel};
 use crate::share::ShareBindings;
 
 use super::entries::{

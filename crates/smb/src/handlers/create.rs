@@ -17,7 +17,7 @@ use crate::handlers::replay::{self, Replay};
 use crate::handlers::response::{HandlerResponse, Outcome, Pending};
 use crate::handlers::shared::RequestTree;
 use crate::ntstatus;
-use crate::proto::header::{SMB2_FLAGS_REPLAY_OPERATION, Smb2Header};
+use larder_smb_wire::header::{SMB2_FLAGS_REPLAY_OPERATION, Smb2Header};
 use crate::state::ServerState;
 use attempt::{BegunOpen, Stage, Step, attempt};
 pub(super) use request::CreateArgs;
@@ -138,9 +138,9 @@ mod tests {
     use crate::error::SmbResult;
     use crate::files::{FileRef, Sharing};
     use crate::path::SmbPath;
-    use crate::proto::auth::ntlm::Identity;
-    use crate::proto::header::{Command, HeaderTail};
-    use crate::proto::messages::CreateRequest;
+    use larder_smb_wire::auth::ntlm::Identity;
+    use larder_smb_wire::header::{Command, HeaderTail};
+    use larder_smb_wire::messages::CreateRequest;
     use crate::tests::memfs::MemFsBackend;
     use crate::{Share, SmbServer};
 

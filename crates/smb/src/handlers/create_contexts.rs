@@ -9,7 +9,7 @@ use crate::files::{Granted, LeaseId, LeaseRequest, LeaseState, LeaseVersion};
 use crate::handlers::{apple, extended};
 use crate::moment::Moment;
 use crate::ntstatus;
-use crate::proto::messages::{
+use larder_smb_wire::messages::{
     CreateContext, CreateResponse, Dialect, DurableReconnect, DurableReconnectV2, DurableRequest, DurableRequestV2,
     DurableResponseV2, FileId, LeaseContext, OplockLevel,
 };

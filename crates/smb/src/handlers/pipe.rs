@@ -16,8 +16,8 @@ use crate::handlers::shared::{channel_is_valid, lookup_session, still_connected}
 use crate::handlers::{ioctl, query_info};
 use crate::info_class::FILE_STANDARD_INFORMATION;
 use crate::ntstatus;
-use crate::proto::header::{Command, Smb2Header};
-use crate::proto::messages::{
+use larder_smb_wire::header::{Command, Smb2Header};
+use larder_smb_wire::messages::{
     ChangeNotifyRequest, CloseRequest, CloseResponse, CreateContext, CreateRequest, CreateResponse, Dialect, FileId,
     FlushRequest, Fsctl, InfoType, IoctlRequest, LockRequest, QueryDirectoryRequest, QueryInfoRequest,
     QueryInfoResponse, ReadRequest, ReadResponse, SetInfoRequest, WriteRequest, WriteResponse,

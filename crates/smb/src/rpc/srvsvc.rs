@@ -409,7 +409,7 @@ impl ServerGetInfo {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proto::auth::ntlm::Identity;
+    use larder_smb_wire::auth::ntlm::Identity;
     use crate::rpc::pdu::tests::unhex;
     use crate::tests::memfs::MemFsBackend;
     use crate::{Access, Share, SmbServer};

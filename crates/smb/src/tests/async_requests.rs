@@ -9,9 +9,9 @@ use crate::ShareBackend;
 use crate::dispatch::dispatch_frame;
 use crate::files::LEASE_BREAK_TIMEOUT;
 use crate::ntstatus;
-use crate::proto::crypto::{SigningAlgo, sign, verify};
-use crate::proto::header::{Command, SMB2_FLAGS_ASYNC_COMMAND, SMB2_FLAGS_SIGNED, SMB2_HEADER_LEN};
-use crate::proto::messages::{
+use larder_smb_wire::crypto::{SigningAlgo, sign, verify};
+use larder_smb_wire::header::{Command, SMB2_FLAGS_ASYNC_COMMAND, SMB2_FLAGS_SIGNED, SMB2_HEADER_LEN};
+use larder_smb_wire::messages::{
     CloseRequest, CreateContext, CreateRequest, CreateResponse, FileId, LeaseBreakAck, LeaseBreakNotification,
     LeaseContext, WriteRequest,
 };

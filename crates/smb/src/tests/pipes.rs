@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::ntstatus;
-use crate::proto::header::{Command, SMB2_FLAGS_ASYNC_COMMAND, SMB2_HEADER_LEN};
-use crate::proto::messages::{
+use larder_smb_wire::header::{Command, SMB2_FLAGS_ASYNC_COMMAND, SMB2_HEADER_LEN};
+use larder_smb_wire::messages::{
     CloseRequest, CreateRequest, CreateResponse, FileId, ReadRequest, ReadResponse, WriteRequest,
 };
 use crate::rpc::pdu::PTYPE_FAULT;

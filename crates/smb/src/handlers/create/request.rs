@@ -17,8 +17,8 @@ use crate::handlers::reconnect::Reconnect;
 use crate::handlers::shared::{RequestTree, lookup_session};
 use crate::ntstatus;
 use crate::path::SmbPath;
-use crate::proto::header::Smb2Header;
-use crate::proto::messages::{CreateRequest, Dialect, FileId, OplockLevel};
+use larder_smb_wire::header::Smb2Header;
+use larder_smb_wire::messages::{CreateRequest, Dialect, FileId, OplockLevel};
 use crate::share::ShareBindings;
 use crate::utils::utf16le_to_units;
 

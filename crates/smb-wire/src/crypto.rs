@@ -19,6 +19,4 @@ pub mod sign;
 pub use encrypt::{Cipher, SessionCipher, TRANSFORM_HEADER_LEN};
 pub use kdf::{signing_key_30, signing_key_311};
 pub use preauth::PreauthIntegrity;
-#[cfg(test)]
-pub use sign::sign;
-pub use sign::{SigningAlgo, sign_pieces, verify};
+pub use sign::{SigningAlgo, sign, sign_pieces, verify};
