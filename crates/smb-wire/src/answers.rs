@@ -78,7 +78,9 @@ pub fn negotiated(message: &[u8]) -> ProtoResult<Negotiated> {
     let body = message.get(SMB2_HEADER_LEN..).ok_or(SHORT)?;
     let answer = NegotiateResponse::parse(body)?;
     let dialect = match Dialect::from_u16(answer.dialect_revision) {
-        None | Some(Dialect::Smb2Wildcard) => return Err(ProtoError::Malformed("it chose a dialect that nobody offered")),
+        None | Some(Dialect::Smb2Wildcard) => {
+            return Err(ProtoError::Malformed("it chose a dialect that nobody offered"));
+        }
         Some(dialect) => dialect,
     };
     let (mut cipher, mut signing) = match dialect {

@@ -3,8 +3,8 @@
 
 use super::ntlm::{
     AvId, AvPair, MIC_OFFSET, MSG_CHALLENGE, MSG_NEGOTIATE, MSV_AV_FLAG_MIC, NTLMSSP_SIGNATURE, build_authenticate,
-    check_signature, decode_av_pairs, encode_av_pairs, flags, md5_mac, nt_hash, ntowf_v2, rc4k, read_field, slice_field,
-    utf16le,
+    check_signature, decode_av_pairs, encode_av_pairs, flags, md5_mac, nt_hash, ntowf_v2, rc4k, read_field,
+    slice_field, utf16le,
 };
 use crate::error::{ProtoError, ProtoResult};
 

@@ -304,9 +304,9 @@ mod tests {
     use crate::access_mask::Access;
     use crate::conn::negotiated::{ClientNegotiate, Negotiated};
     use crate::conn::state::{Session, TreeConnect};
+    use crate::share::ShareBindings;
     use larder_smb_wire::auth::ntlm::Identity;
     use larder_smb_wire::header::{Command, HeaderTail};
-    use crate::share::ShareBindings;
 
     const GUID: [u8; 16] = [0xCD; 16];
     const DIALECTS: [u16; 2] = [0x0300, 0x0302];

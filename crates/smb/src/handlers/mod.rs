@@ -94,11 +94,11 @@ pub(crate) async fn dispatch_command(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use larder_smb_wire::header::HeaderTail;
-    use larder_smb_wire::messages::{CloseRequest, FileId, FlushRequest};
     use crate::tests::memfs::MemFsBackend;
     use crate::tests::peer::Peer;
     use crate::{Share, SmbServer};
+    use larder_smb_wire::header::HeaderTail;
+    use larder_smb_wire::messages::{CloseRequest, FileId, FlushRequest};
 
     /// The check of a request's tree and its use see the same tree, also if another channel connects one in between.
     #[tokio::test]

@@ -20,14 +20,14 @@ use crate::handlers::shared::{RequestTree, begin_change, lookup_open, still_conn
 use crate::info_class as ic;
 use crate::ntstatus;
 use crate::path::SmbPath;
+use crate::security::{Parts, SecurityDescriptor};
+use crate::share::ShareBindings;
+use crate::utils::utf16le_to_units;
 use larder_smb_wire::messages::FileId;
 use larder_smb_wire::messages::change_notify::{
     FILE_NOTIFY_CHANGE_ATTRIBUTES, FILE_NOTIFY_CHANGE_CREATION, FILE_NOTIFY_CHANGE_EA, FILE_NOTIFY_CHANGE_LAST_ACCESS,
     FILE_NOTIFY_CHANGE_LAST_WRITE, FILE_NOTIFY_CHANGE_SECURITY,
 };
-use crate::security::{Parts, SecurityDescriptor};
-use crate::share::ShareBindings;
-use crate::utils::utf16le_to_units;
 use tokio::sync::RwLock;
 use tracing::warn;
 
@@ -667,11 +667,11 @@ mod tests {
     use crate::backend::{OpenIntent, OpenOptions};
     use crate::conn::state::{Session, TreeConnect};
     use crate::files::Sharing;
+    use crate::tests::memfs::{MemFsBackend, OnRename};
+    use crate::{Share, SmbServer};
     use larder_smb_wire::auth::ntlm::Identity;
     use larder_smb_wire::header::{Command, HeaderTail};
     use larder_smb_wire::messages::FileId;
-    use crate::tests::memfs::{MemFsBackend, OnRename};
-    use crate::{Share, SmbServer};
 
     fn rename_body(file_id: FileId, to: &str) -> Vec<u8> {
         let name: Vec<u8> = to.encode_utf16().flat_map(u16::to_le_bytes).collect();

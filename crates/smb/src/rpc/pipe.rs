@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::association::Association;
 use crate::files::OpenSlot;
-use larder_smb_wire::messages::FileId;
 use crate::share::Caller;
+use larder_smb_wire::messages::FileId;
 use tokio::sync::{Mutex, Notify};
 
 /// Pipes one connection may hold open at once.

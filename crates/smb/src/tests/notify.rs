@@ -7,6 +7,10 @@ use std::time::Duration;
 use crate::config::ConfigHandle;
 use crate::files::MAX_WATCHES_PER_CONNECTION;
 use crate::ntstatus;
+use crate::state::ServerState;
+use crate::tests::memfs::MemFsBackend;
+use crate::tests::peer::{KEY, Peer, header, status};
+use crate::{Share, SmbServer};
 use larder_smb_wire::crypto::{SigningAlgo, verify};
 use larder_smb_wire::header::{Command, SMB2_FLAGS_ASYNC_COMMAND, SMB2_FLAGS_RELATED_OPERATIONS, SMB2_HEADER_LEN};
 use larder_smb_wire::messages::change_notify::{
@@ -17,10 +21,6 @@ use larder_smb_wire::messages::{
     ChangeNotifyRequest, ChangeNotifyResponse, CloseRequest, CreateRequest, CreateResponse, FileId, QueryInfoRequest,
     SetInfoRequest, WriteRequest,
 };
-use crate::state::ServerState;
-use crate::tests::memfs::MemFsBackend;
-use crate::tests::peer::{KEY, Peer, header, status};
-use crate::{Share, SmbServer};
 
 const LIST: u32 = 0x0012_0089;
 const DELETE: u32 = 0x0001_0000;

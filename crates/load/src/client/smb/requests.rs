@@ -76,7 +76,8 @@ pub(super) struct Open {
 
 /// `path` has `/`.
 pub(super) fn create(path: &str, open: Open) -> ProtoResult<Request> {
-    let name: Vec<u8> = path.encode_utf16().map(|unit| if unit == 0x2f { 0x5c } else { unit }).flat_map(u16::to_le_bytes).collect();
+    let name: Vec<u8> =
+        path.encode_utf16().map(|unit| if unit == 0x2f { 0x5c } else { unit }).flat_map(u16::to_le_bytes).collect();
     let request = CreateRequest {
         structure_size: 57,
         security_flags: 0,
