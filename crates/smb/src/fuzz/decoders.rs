@@ -153,6 +153,26 @@ pub fn ntlm(data: &[u8]) {
     let _ = ntlm::NtlmAuthenticate::parse(data);
 }
 
+/// Parses `data` as each answer that the bench's client takes, and as a server's challenge.
+pub fn answer(data: &[u8]) {
+    use larder_smb_wire::answers;
+    use larder_smb_wire::auth::ntlm_client::{Fresh, Logon, authenticate};
+
+    let message = bytes::Bytes::copy_from_slice(data);
+    for (_, message) in answers::split(message.clone()).unwrap_or_default() {
+        assert!(data.len() >= message.len());
+    }
+    let _ = answers::negotiated(data);
+    let _ = answers::session_setup(data);
+    let _ = answers::written(data);
+    let read = answers::read_data(&message);
+    assert!(read.is_err() || read.is_ok_and(|read| read.len() < data.len()));
+    let _ = answers::output(data).map(|output| (answers::entries(output).map(drop), answers::free_bytes(output)));
+    let _ = answers::entries(data);
+    let fresh = Fresh { challenge: [0; 8], session_key: [0; 16], time: 0 };
+    let _ = authenticate(&Logon { user: "u", password: "p", domain: "" }, &[], data, &fresh);
+}
+
 /// Parses `data` as the data of a lease create context.
 pub fn lease_context(data: &[u8]) {
     let _ = larder_smb_wire::messages::LeaseContext::parse(data);

@@ -24,9 +24,8 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinHandle;
 
-use super::TRANSFER_BYTES_MAX;
-use super::failure::{Failure, STATUS_MORE_PROCESSING_REQUIRED, STATUS_PENDING};
-use super::requests::Request;
+use super::failure::{Failure, STATUS_MORE_PROCESSING_REQUIRED, STATUS_PENDING, STATUS_SUCCESS};
+use super::requests::{Request, TRANSFER_BYTES_MAX};
 use crate::client::outbox::{Outbox, send_all};
 use crate::client::patience::{FLUSH_TIME_MAX, REPLY_TIME_MAX};
 
@@ -53,6 +52,14 @@ impl Answer {
 
     pub fn body(&self) -> &[u8] {
         &self.message[SMB2_HEADER_LEN..]
+    }
+
+    pub fn failure(&self) -> Failure {
+        Failure::Refused { status: self.status(), command: self.header.command }
+    }
+
+    pub fn success(self) -> Result<Self, Failure> {
+        if self.status() == STATUS_SUCCESS { Ok(self) } else { Err(self.failure()) }
     }
 }
 
@@ -329,3 +336,6 @@ async fn read_frame(read: &mut BufReader<OwnedReadHalf>) -> Result<Bytes, Failur
     }
     Ok(frame.freeze())
 }
+
+#[cfg(test)]
+mod tests;

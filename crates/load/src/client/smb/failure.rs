@@ -5,7 +5,6 @@ use std::time::Duration;
 use larder_smb_wire::error::ProtoError;
 use larder_smb_wire::header::Command;
 
-use super::connection::Answer;
 use crate::client::error::ClientError;
 
 pub(super) const STATUS_SUCCESS: u32 = 0;
@@ -116,16 +115,6 @@ impl Failure {
 impl From<ProtoError> for Failure {
     fn from(error: ProtoError) -> Self {
         Self::Broken(error.to_string())
-    }
-}
-
-impl Answer {
-    pub fn failure(&self) -> Failure {
-        Failure::Refused { status: self.status(), command: self.header.command }
-    }
-
-    pub fn success(self) -> Result<Self, Failure> {
-        if self.status() == STATUS_SUCCESS { Ok(self) } else { Err(self.failure()) }
     }
 }
 

@@ -33,7 +33,6 @@ use requests::{Open, Request, access};
 use session::Session;
 
 const PORT: u16 = 445;
-const TRANSFER_BYTES_MAX: u32 = 1 << 20;
 const PARTS_AT_ONCE: usize = 8;
 /// MS-FSCC 2.6, and 2.1.2.1: a tag with this bit leads elsewhere.
 const ATTRIBUTE_DIRECTORY: u32 = 0x10;

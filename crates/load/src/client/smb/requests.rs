@@ -28,6 +28,9 @@ pub(super) const OPEN_REPARSE_POINT: u32 = 0x20_0000;
 pub(super) const SHARE_ALL: u32 = 7;
 pub(super) const SHARE_DELETE: u32 = 4;
 
+/// Of one READ or WRITE.
+pub(super) const TRANSFER_BYTES_MAX: u32 = 1 << 20;
+
 const IMPERSONATION: u32 = 2;
 const ATTRIBUTE_NORMAL: u32 = 0x80;
 /// The first byte behind the fixed fields, from the header on.

@@ -15,7 +15,7 @@ use larder_smb_wire::messages::{
 
 use super::connection::{Answer, Connection, Protection};
 use super::failure::{Failure, STATUS_MORE_PROCESSING_REQUIRED};
-use super::requests::Request;
+use super::requests::{Request, TRANSFER_BYTES_MAX};
 
 const DIALECTS: [Dialect; 5] = [Dialect::Smb202, Dialect::Smb210, Dialect::Smb300, Dialect::Smb302, Dialect::Smb311];
 /// What the processors of both ends do fastest comes first.
@@ -204,7 +204,7 @@ impl Session {
 
     /// The most bytes of one READ and of one WRITE.
     pub fn transfer_bytes_max(&self, connection: &Connection) -> (u64, u64) {
-        let most = connection.transfer_bytes_max().min(super::TRANSFER_BYTES_MAX);
+        let most = connection.transfer_bytes_max().min(TRANSFER_BYTES_MAX);
         let size = |told: u32| u64::from(told.clamp(1, most.max(1)));
         (size(self.negotiated.read_bytes_max), size(self.negotiated.write_bytes_max))
     }
