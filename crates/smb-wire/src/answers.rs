@@ -1,5 +1,6 @@
-//! A server's answers, as a client takes them. Every offset and length in one is checked against the message, and data
-//! stays where it lies. A `message` begins with its SMB2 header, from which offsets count.
+//! A server's answers, as a client takes them. Every offset and length in one is checked against
+//! the message, and data stays where it lies. A `message` begins with its SMB2 header, from which
+//! offsets count.
 
 use bytes::Bytes;
 

@@ -1,4 +1,5 @@
-//! The bytes of SMB 2 and 3 (MS-SMB2), for the server and for the bench's client: no I/O, no state of a connection.
+//! The bytes of SMB 2 and 3 (MS-SMB2), for the server and for the bench's client: no I/O, no state
+//! of a connection.
 //!
 //! * [`framing`] - Direct-TCP/NetBIOS transport framing.
 //! * [`header`]  - SMB2 64-byte fixed header.

@@ -8,8 +8,8 @@
 //!            backend    the traits of the store behind a share, one call for each step
 //! ```
 //!
-//! Crate `larder-smb-wire` has the bytes of messages, of their protection and of logons; `rpc` the list of shares. `builder`
-//! makes a server, `config` changes its users and shares while it runs.
+//! Crate `larder-smb-wire` has the bytes of messages, of their protection and of logons; `rpc` the
+//! list of shares. `builder` makes a server, `config` changes its users and shares while it runs.
 //!
 //! - A path comes to the store as [`SmbPath`]: relative to the share's root, without `.`, `..` and separators.
 //! - The store judges permissions. This crate judges what an open was granted, before the store is called.

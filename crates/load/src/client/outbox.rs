@@ -1,4 +1,5 @@
-//! Bytes on their way to a socket: all that several callers queue in one turn goes out in one system call.
+//! Bytes on their way to a socket: all that several callers queue in one turn goes out in one
+//! system call.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;

@@ -1,5 +1,5 @@
-//! The client's half of NTLMv2 (MS-NLMP 3.1.5.1): the NEGOTIATE_MESSAGE, and the AUTHENTICATE_MESSAGE that answers a
-//! CHALLENGE_MESSAGE.
+//! The client's half of NTLMv2 (MS-NLMP 3.1.5.1): the NEGOTIATE_MESSAGE, and the
+//! AUTHENTICATE_MESSAGE that answers a CHALLENGE_MESSAGE.
 
 use super::ntlm::{
     AvId, AvPair, MIC_OFFSET, MSG_CHALLENGE, MSG_NEGOTIATE, MSV_AV_FLAG_MIC, NTLMSSP_SIGNATURE, build_authenticate,
@@ -45,8 +45,8 @@ pub fn negotiate_message() -> Vec<u8> {
     [&NTLMSSP_SIGNATURE[..], &MSG_NEGOTIATE.to_le_bytes(), &OFFERED.to_le_bytes(), &[0; 16]].concat()
 }
 
-/// Answers `challenge`, which the server sent for `negotiate`. It has a MIC if the server told its time (MS-NLMP
-/// 3.1.5.1.2).
+/// Answers `challenge`, which the server sent for `negotiate`. It has a MIC if the server told its
+/// time (MS-NLMP 3.1.5.1.2).
 pub fn authenticate(logon: &Logon<'_>, negotiate: &[u8], challenge: &[u8], fresh: &Fresh) -> ProtoResult<Authenticate> {
     check_signature(challenge, MSG_CHALLENGE)?;
     let (Some(server_flags), Some(server_challenge)) = (challenge.get(20..24), challenge.get(24..32)) else {

@@ -1,9 +1,9 @@
 //! One connection to an SMB server, any number of requests in flight.
 //!
-//! A request waits for its credits, takes its message ids, is signed or encrypted and queued in one go, and waits for
-//! the answer with its message id. Two tasks live beside the requests: one writes what is queued, the other reads,
-//! checks and hands out. Payloads are sent from the pool of contents and checked in the receive buffer: neither is
-//! copied unless it is encrypted.
+//! A request waits for its credits, takes its message ids, is signed or encrypted and queued in one
+//! go, and waits for the answer with its message id. Two tasks live beside the requests: one writes
+//! what is queued, the other reads, checks and hands out. Payloads are sent from the pool of
+//! contents and checked in the receive buffer: neither is copied unless it is encrypted.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -127,7 +127,8 @@ impl Connection {
         Ok(Self { shared, tasks })
     }
 
-    /// The answers, whatever they say. More than one request are a chain, each about the file of the one before it.
+    /// The answers, whatever they say. More than one request are a chain, each about the file of
+    /// the one before it.
     pub async fn call<const N: usize>(&self, requests: [Request; N]) -> Result<[Answer; N], Failure> {
         let is_flush = requests.iter().any(|request| request.command == Command::Flush);
         let time_max = if is_flush { FLUSH_TIME_MAX } else { REPLY_TIME_MAX };

@@ -1,4 +1,5 @@
-//! SMB 2 and 3, signed or encrypted, on the codec of larder's own server: many requests in flight on one connection.
+//! SMB 2 and 3, signed or encrypted, on the codec of larder's own server: many requests in flight
+//! on one connection.
 //!
 //! ```text
 //!   mod.rs         the operations of a share
@@ -187,8 +188,8 @@ impl SmbShare {
         Ok(CreateResponse::parse(opened.body())?)
     }
 
-    /// First with nobody else: a client that caches the open file gives it back then. Samba takes FILE_DELETE_ON_CLOSE
-    /// for a folder that is not empty, and does nothing.
+    /// First with nobody else: a client that caches the open file gives it back then. Samba takes
+    /// FILE_DELETE_ON_CLOSE for a folder that is not empty, and does nothing.
     async fn delete(&self, path: &str, options: u32) -> Outcome<()> {
         let attempt = async |share| {
             let options = options | requests::OPEN_REPARSE_POINT;
@@ -199,7 +200,8 @@ impl SmbShare {
         };
         let mut outcome = attempt(requests::SHARE_DELETE).await;
         let status = |outcome: &Result<(), Failure>| outcome.as_ref().err().and_then(Failure::status);
-        // Windows answers so where the break of a lease would have to be awaited within a chain (MS-SMB2 3.3.5.2.7).
+        // Windows answers so where the break of a lease would have to be awaited within a chain
+        // (MS-SMB2 3.3.5.2.7).
         if let Some(failure::STATUS_SHARING_VIOLATION | failure::STATUS_INTERNAL_ERROR) = status(&outcome) {
             outcome = attempt(requests::SHARE_ALL).await;
         }

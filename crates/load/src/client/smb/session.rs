@@ -25,7 +25,8 @@ const SIGNING: [u16; 3] = [
     SigningCapabilities::ALGORITHM_AES_CMAC,
     SigningCapabilities::ALGORITHM_HMAC_SHA256,
 ];
-/// MS-SMB2 2.2.3: SMB2_NEGOTIATE_SIGNING_ENABLED; LARGE_MTU and ENCRYPTION. Without the latter Samba agrees to no cipher.
+/// MS-SMB2 2.2.3: SMB2_NEGOTIATE_SIGNING_ENABLED; LARGE_MTU and ENCRYPTION. Without the latter
+/// Samba agrees to no cipher.
 const SIGNING_ENABLED: u8 = 1;
 const CAPABILITIES: u32 = 0x04 | 0x40;
 /// The first byte behind the fixed fields, from the header on.

@@ -51,7 +51,8 @@ fn answers_find_their_requests_and_credits_are_waited_for() {
             let (first, second) = tokio::join!(connection.call([close()]), connection.call([close(), close()]));
             assert_eq!(first.unwrap()[0].status(), 1);
             assert_eq!(second.unwrap().map(|answer| answer.status()), [2, 3]);
-            // One was there and one taken, three came and two were taken, and the last answer brought five.
+            // One was there and one taken, three came and two were taken, and the last answer
+            // brought five.
             assert_eq!(connection.shared.credits.available_permits(), 6);
             assert_eq!(connection.shared.state.borrow().credits, 6);
         };
@@ -71,7 +72,8 @@ fn answers_find_their_requests_and_credits_are_waited_for() {
     });
 }
 
-/// The failure of a request that is answered with `bytes`, of those that come later, and of none that waits for ever.
+/// The failure of a request that is answered with `bytes`, of those that come later, and of none
+/// that waits for ever.
 fn failure_of(protection: Protection, bytes: impl FnOnce(&Smb2Header) -> Vec<u8>) -> String {
     let mut found = String::new();
     with_server(async |connection, mut server| {
