@@ -40,6 +40,7 @@ CIRCLES = {
     "sftp": 1,
     "sim": 3,
     "smb": 4,
+    "smb-wire": 1,
     "store": 1,
     "volume": 1,
     "watch": 1,

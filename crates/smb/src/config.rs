@@ -5,9 +5,9 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use crate::files::close_opens;
-use crate::proto::auth::ntlm::UserCreds;
 use crate::share::{Share, ShareBindings, ShareNameError, check_share_name};
 use crate::state::ServerState;
+use larder_smb_wire::auth::ntlm::UserCreds;
 
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum ConfigError {

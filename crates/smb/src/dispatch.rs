@@ -7,12 +7,12 @@ mod verify;
 
 use std::sync::Arc;
 
-use crate::proto::crypto::SessionCipher;
-use crate::proto::crypto::encrypt::is_transform;
-use crate::proto::framing::Message;
-use crate::proto::header::{Command, SMB2_FLAGS_RELATED_OPERATIONS, SMB2_HEADER_LEN, Smb2Header};
-use crate::proto::messages::Dialect;
 use bytes::Bytes;
+use larder_smb_wire::crypto::SessionCipher;
+use larder_smb_wire::crypto::encrypt::is_transform;
+use larder_smb_wire::framing::Message;
+use larder_smb_wire::header::{Command, SMB2_FLAGS_RELATED_OPERATIONS, SMB2_HEADER_LEN, Smb2Header};
+use larder_smb_wire::messages::Dialect;
 use tracing::{Instrument, debug, debug_span, warn};
 
 use crate::admission::Room;
@@ -608,13 +608,13 @@ mod tests {
     use super::reply::align_8;
     use super::*;
     use crate::conn::state::{Session, SessionKeys, TreeConnect};
-    use crate::proto::auth::ntlm::Identity;
-    use crate::proto::crypto::{SigningAlgo, sign, verify};
-    use crate::proto::header::{HeaderTail, SMB2_FLAGS_SIGNED};
-    use crate::proto::messages::{CloseRequest, CreateRequest, Dialect, EmptyBody, FileId, QueryInfoRequest};
     use crate::tests::memfs::MemFsBackend;
     use crate::utils::read_u32;
     use crate::{Access, Share, SmbServer};
+    use larder_smb_wire::auth::ntlm::Identity;
+    use larder_smb_wire::crypto::{SigningAlgo, sign, verify};
+    use larder_smb_wire::header::{HeaderTail, SMB2_FLAGS_SIGNED};
+    use larder_smb_wire::messages::{CloseRequest, CreateRequest, Dialect, EmptyBody, FileId, QueryInfoRequest};
     use uuid::Uuid;
 
     fn test_conn() -> Arc<Connection> {

@@ -1,4 +1,4 @@
-//! Input that the SMB server decodes: frames, requests and their contents, logons, remote procedure calls; and the names,
+//! Input that the SMB server and the bench's client decode: frames, requests and their contents, logons, remote procedure calls; and the names,
 //! rules and times in them, as the door has them.
 
 mod decoders;
@@ -39,6 +39,11 @@ pub fn smb_logon(data: &[u8]) {
 /// The header of an encrypted message (MS-SMB2 2.2.41).
 pub fn smb_encrypted(data: &[u8]) {
     decoders::transform(data);
+}
+
+/// A server's answers, and its challenge at a logon.
+pub fn smb_answer(data: &[u8]) {
+    decoders::answer(data);
 }
 
 /// Remote procedure calls over a pipe: their packets, associations, and requests to the server service (MS-SRVS).
@@ -183,6 +188,28 @@ mod tests {
     fn fuzz_smb_encrypted() {
         let front = body(&[(0, 8), (0, 8), (1, 8), (0, 8), (9, 4), (0, 2), (1, 2), (1, 8)], b"encrypted");
         drive("smb_encrypted", &[[b"\xfdSMB", &front[..]].concat()], super::smb_encrypted);
+    }
+
+    #[test]
+    fn fuzz_smb_answer() {
+        let challenge = body(&[(2, 4), (2, 2), (2, 2), (56, 4), (0xe208_8235, 4), (7, 8), (0, 8)], &[]);
+        let target = packed(&[(7, 2), (8, 2), (9, 8), (6, 2), (4, 2), (1, 4), (0, 4)]);
+        let fields = [(target.len() as u64, 2), (target.len() as u64, 2), (58, 4), (0, 8)];
+        let challenge = [b"NTLMSSP\0", &challenge[..], &packed(&fields), b"S\0", &target].concat();
+        let sizes = [(0x4f, 4), (1 << 20, 4), (1 << 20, 4), (1 << 20, 4), (1, 8), (2, 8), (128, 2), (0, 2), (128, 4)];
+        let negotiated = [&[(65, 2), (1, 2), (0x0311, 2), (2, 2), (3, 8), (4, 8)][..], &sizes].concat();
+        let contexts = [(2, 2), (4, 2), (0, 4), (1, 2), (2, 2), (0, 4), (8, 2), (4, 2), (0, 4), (1, 2), (2, 2)];
+        let entry =
+            [&[(0, 4), (0, 4), (0, 8), (0, 8), (0, 8), (0, 8), (0, 8), (0, 8), (0x10, 4)][..], &[(2, 4), (0, 8)]];
+        let entry = [&packed(&entry.concat())[..], &[0; 32], b"a\0"].concat();
+        let listing = body(&[(9, 2), (72, 2), (entry.len() as u64, 4)], &entry);
+        let data = body(&[(17, 2), (80, 1), (0, 1), (4, 4), (0, 8)], b"data");
+        let size = body(&[(9, 2), (72, 2), (32, 4), (9, 8), (8, 8), (7, 8), (8, 4), (512, 4)], &[]);
+        let answers = [body(&negotiated, &packed(&contexts)), listing, data, size];
+        let mut seeds: Vec<Vec<u8>> = answers.iter().map(|body| smb(8, 0, body)).collect();
+        seeds.push([smb(5, 64, &[]), smb(6, 0, &[0; 60])].concat());
+        seeds.extend([challenge, entry]);
+        drive("smb_answer", &seeds, super::smb_answer);
     }
 
     #[test]

@@ -8,8 +8,8 @@
 //!            backend    the traits of the store behind a share, one call for each step
 //! ```
 //!
-//! `proto` has the bytes of messages, of their protection and of logons; `rpc` the list of shares. `builder`
-//! makes a server, `config` changes its users and shares while it runs.
+//! Crate `larder-smb-wire` has the bytes of messages, of their protection and of logons; `rpc` the
+//! list of shares. `builder` makes a server, `config` changes its users and shares while it runs.
 //!
 //! - A path comes to the store as [`SmbPath`]: relative to the share's root, without `.`, `..` and separators.
 //! - The store judges permissions. This crate judges what an open was granted, before the store is called.
@@ -40,7 +40,6 @@ mod moment;
 pub mod ntstatus;
 mod open_list;
 mod path;
-mod proto;
 mod rpc;
 mod security;
 mod server;
@@ -63,10 +62,10 @@ pub use config::{ConfigError, ConfigHandle};
 pub use error::{SmbError, SmbResult};
 pub use files::{Above, Notice, NoticeKind, Observed, OpenFiles, OutsideAccess, Standing, Watches};
 pub use handlers::interfaces::{Interfaces, NetworkInterface};
+pub use larder_smb_wire::auth::ntlm::Identity;
 pub use moment::Moment;
 pub use open_list::SmbOpen;
 pub use path::SmbPath;
-pub use proto::auth::ntlm::Identity;
 pub use security::{Ace, Dacl, SecurityDescriptor, Sid};
 pub use server::{ShutdownHandle, SmbServer};
 pub use share::{Admitted, Doorkeeper, Share, Visitor};

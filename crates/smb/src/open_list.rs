@@ -10,7 +10,7 @@ use crate::config::ConfigHandle;
 use crate::conn::pending::Stop;
 use crate::conn::state::{Connection, Open, TreeConnect};
 use crate::files::{Standing, close_open};
-use crate::proto::messages::FileId;
+use larder_smb_wire::messages::FileId;
 
 /// An open of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]

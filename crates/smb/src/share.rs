@@ -9,7 +9,7 @@ use crate::access_mask::Access;
 use crate::backend::ShareBackend;
 use crate::files::{FileTable, OpenFiles, Watches};
 use crate::path::SmbPath;
-use crate::proto::auth::ntlm::Identity;
+use larder_smb_wire::auth::ntlm::Identity;
 
 /// Who asks to come into a share.
 #[derive(Debug, Clone, Copy)]

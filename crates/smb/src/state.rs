@@ -16,8 +16,8 @@ use crate::conn::state::{Connection, Open};
 use crate::files::{DurableTable, Late, LeaseTable, OpenBudget, OpenSlot, Replays};
 use crate::handlers::interfaces::Interfaces;
 use crate::ntstatus;
-use crate::proto::auth::ntlm::UserCreds;
 use crate::share::{ShareBindings, Visitor};
+use larder_smb_wire::auth::ntlm::UserCreds;
 
 #[derive(Debug, Clone)]
 pub struct ServerConfig {

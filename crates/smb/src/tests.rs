@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::proto::auth::ntlm::UserCreds;
 use crate::share::ShareBindings;
 use crate::state::ServerState;
 use crate::{Access, Admitted, Share, SmbServerBuilder};
+use larder_smb_wire::auth::ntlm::UserCreds;
 
 mod async_requests;
 mod chains;

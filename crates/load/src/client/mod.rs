@@ -33,6 +33,7 @@ mod leftover;
 mod local;
 mod nfs;
 mod options;
+mod outbox;
 mod patience;
 mod runtime;
 mod sftp;

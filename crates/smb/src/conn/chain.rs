@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use crate::conn::limits::{MAX_SMALL_REQUEST, is_bulk, supports_multi_credit};
-use crate::proto::header::{Command, SMB2_FLAGS_RELATED_OPERATIONS, SMB2_HEADER_LEN, Smb2Header};
-use crate::proto::messages::Dialect;
+use larder_smb_wire::header::{Command, SMB2_FLAGS_RELATED_OPERATIONS, SMB2_HEADER_LEN, Smb2Header};
+use larder_smb_wire::messages::Dialect;
 
 /// One request of a received frame.
 pub struct Request {

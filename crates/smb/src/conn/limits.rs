@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::proto::header::Command;
-use crate::proto::messages::Dialect;
+use larder_smb_wire::header::Command;
+use larder_smb_wire::messages::Dialect;
 
 /// Files and named pipes one connection may hold open. A CREATE past it
 /// fails with STATUS_INSUFFICIENT_RESOURCES.

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::proto::auth::ntlm::NtlmServer;
-use crate::proto::crypto::PreauthIntegrity;
+use larder_smb_wire::auth::ntlm::NtlmServer;
+use larder_smb_wire::crypto::PreauthIntegrity;
 
 /// The server's side of an exchange, and whether the client sent raw NTLMSSP (true) or wrapped it in SPNEGO (false): the
 /// answer has the form of the request.
@@ -98,7 +98,7 @@ impl PendingLogons {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proto::auth::ntlm::NtlmTargetInfo;
+    use larder_smb_wire::auth::ntlm::NtlmTargetInfo;
 
     fn acceptor() -> Acceptor {
         Arc::new(Mutex::new((NtlmServer::new([0; 8], NtlmTargetInfo::new("S", "S", "S", "", ""), 0), false)))

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use uuid::Uuid;
 
-use crate::proto::crypto::{Cipher, SigningAlgo};
-use crate::proto::messages::Dialect;
+use larder_smb_wire::crypto::{Cipher, SigningAlgo};
+use larder_smb_wire::messages::Dialect;
 
 /// SecurityMode bit (MS-SMB2 2.2.3, 2.2.4).
 pub(crate) const SIGNING_REQUIRED: u16 = 0x0002;

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use crate::conn::writer::{NoticeError, ResponseQueue};
 use crate::files::Punctual;
-use crate::proto::crypto::SessionCipher;
+use larder_smb_wire::crypto::SessionCipher;
 
 /// Unsolicited-message handle of one connection. File state refers to it
 /// only weakly, and [`Outbound::close`] drops its queue, so neither keeps

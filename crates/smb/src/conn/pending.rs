@@ -12,8 +12,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::debug;
 
-use crate::proto::header::Smb2Header;
-use crate::proto::messages::FileId;
+use larder_smb_wire::header::Smb2Header;
+use larder_smb_wire::messages::FileId;
 
 /// Most requests one connection may have waiting at once; the default
 /// blocking-operation credit of Windows servers (MS-SMB2 3.3.4.2). Each
@@ -209,7 +209,7 @@ impl PendingOps {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proto::header::{Command, HeaderTail, SMB2_FLAGS_ASYNC_COMMAND};
+    use larder_smb_wire::header::{Command, HeaderTail, SMB2_FLAGS_ASYNC_COMMAND};
 
     fn header(message_id: u64, session_id: u64) -> Smb2Header {
         Smb2Header {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use larder_base::traffic::{self, Live, Traffic};
 
-use crate::proto::framing::{FRAME_HEADER_LEN, decode_frame_header};
+use larder_smb_wire::framing::{FRAME_HEADER_LEN, decode_frame_header};
 use tokio::io::{AsyncReadExt, ReadHalf};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
@@ -466,9 +466,9 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::proto::crypto::SigningAlgo;
-    use crate::proto::framing::frame_header;
-    use crate::proto::messages::Dialect;
+    use larder_smb_wire::crypto::SigningAlgo;
+    use larder_smb_wire::framing::frame_header;
+    use larder_smb_wire::messages::Dialect;
 
     /// Gives room by permits, and knows how much of it is held.
     struct Ledger {

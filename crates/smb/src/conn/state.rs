@@ -6,9 +6,9 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::proto::auth::ntlm::Identity;
-use crate::proto::crypto::{PreauthIntegrity, SessionCipher, SigningAlgo};
-use crate::proto::messages::FileId;
+use larder_smb_wire::auth::ntlm::Identity;
+use larder_smb_wire::crypto::{PreauthIntegrity, SessionCipher, SigningAlgo};
+use larder_smb_wire::messages::FileId;
 use tokio::sync::RwLock;
 use tracing::warn;
 use uuid::Uuid;

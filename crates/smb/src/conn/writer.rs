@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::admission::Room;
-use crate::proto::framing::{FRAME_HEADER_LEN, Message, frame_header};
+use larder_smb_wire::framing::{FRAME_HEADER_LEN, Message, frame_header};
 use tokio::io::{AsyncWriteExt, WriteHalf};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};

@@ -9,10 +9,10 @@ use crate::conn::negotiated::{ClientNegotiate, Negotiated};
 use crate::conn::state::Connection;
 use crate::handlers;
 use crate::ntstatus;
-use crate::proto::crypto::SigningAlgo;
-use crate::proto::header::{Command, HeaderTail, Smb2Header};
-use crate::proto::messages::Dialect;
 use crate::state::ServerState;
+use larder_smb_wire::crypto::SigningAlgo;
+use larder_smb_wire::header::{Command, HeaderTail, Smb2Header};
+use larder_smb_wire::messages::Dialect;
 
 /// Detect and answer an SMB1 multi-protocol NEGOTIATE_REQUEST.
 ///

@@ -9,10 +9,10 @@ use super::reply::Reply;
 use crate::conn::state::{Connection, SessionKeys};
 use crate::handlers::response::HandlerResponse;
 use crate::ntstatus;
-use crate::proto::crypto::{PreauthIntegrity, SessionCipher, sign_pieces, signing_key_311};
-use crate::proto::header::{Command, Smb2Header};
-use crate::proto::messages::Dialect;
 use crate::utils::{read_u32, read_u64};
+use larder_smb_wire::crypto::{PreauthIntegrity, SessionCipher, sign_pieces, signing_key_311};
+use larder_smb_wire::header::{Command, Smb2Header};
+use larder_smb_wire::messages::Dialect;
 
 /// The hash that a request belongs to.
 pub(super) enum Preauth {

@@ -11,14 +11,14 @@ use crate::files::AfterSend;
 use crate::handlers::response::HandlerResponse;
 use crate::handlers::shared::{RequestTree, tree_of};
 use crate::ntstatus;
-use crate::proto::crypto::{SessionCipher, TRANSFORM_HEADER_LEN, sign_pieces};
-use crate::proto::framing::{MAX_FRAME_PAYLOAD, Message};
-use crate::proto::header::{
+use crate::utils::{read_u16, read_u32, read_u64};
+use larder_smb_wire::crypto::{SessionCipher, TRANSFORM_HEADER_LEN, sign_pieces};
+use larder_smb_wire::framing::{MAX_FRAME_PAYLOAD, Message};
+use larder_smb_wire::header::{
     Command, HeaderTail, SMB2_FLAGS_ASYNC_COMMAND, SMB2_FLAGS_RELATED_OPERATIONS, SMB2_FLAGS_SERVER_TO_REDIR,
     SMB2_FLAGS_SIGNED, SMB2_HEADER_LEN, Smb2Header,
 };
-use crate::proto::messages::FileId;
-use crate::utils::{read_u16, read_u32, read_u64};
+use larder_smb_wire::messages::FileId;
 
 /// One response of a frame, before the responses are joined.
 pub(super) struct Reply {

@@ -11,10 +11,10 @@ use crate::conn::state::{Connection, SigningKey, TreeConnect};
 use crate::handlers;
 use crate::handlers::response::Refusal;
 use crate::ntstatus;
-use crate::proto::crypto::SessionCipher;
-use crate::proto::crypto::encrypt::transform_session_id;
-use crate::proto::header::{Command, SMB2_FLAGS_SIGNED, Smb2Header};
 use crate::state::ServerState;
+use larder_smb_wire::crypto::SessionCipher;
+use larder_smb_wire::crypto::encrypt::transform_session_id;
+use larder_smb_wire::header::{Command, SMB2_FLAGS_SIGNED, Smb2Header};
 
 /// Decrypts an encrypted message (MS-SMB2 3.3.5.2.1.1) and returns the SMB2
 /// message inside, its TRANSFORM_HEADER SessionId and that session's keys.
@@ -71,7 +71,7 @@ pub(super) async fn verify_request_signature(
             warn!("signed request on a session without a key");
             return Err(Refusal::unsigned(ntstatus::STATUS_ACCESS_DENIED));
         };
-        if let Err(e) = crate::proto::crypto::verify(frame, key, *algo) {
+        if let Err(e) = larder_smb_wire::crypto::verify(frame, key, *algo) {
             warn!(error = %e, "request signature verification failed");
             return Err(Refusal::unsigned(ntstatus::STATUS_ACCESS_DENIED));
         }
@@ -101,6 +101,6 @@ async fn verify_without_session(
     if hdr.flags & SMB2_FLAGS_SIGNED == 0 {
         return Ok(());
     }
-    let key = ended.filter(|k| crate::proto::crypto::verify(frame, &k.key, k.algo).is_ok());
+    let key = ended.filter(|k| larder_smb_wire::crypto::verify(frame, &k.key, k.algo).is_ok());
     Err(Refusal { status: ntstatus::STATUS_USER_SESSION_DELETED, key })
 }

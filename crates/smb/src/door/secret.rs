@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::hmac;
 use larder_base::{hex, wipe};
-use md4::{Digest, Md4};
+pub use larder_smb_wire::auth::ntlm::nt_hash;
 use rand::TryRngCore;
 use rand::rngs::OsRng;
 
@@ -44,15 +44,6 @@ pub enum SecretError {
     /// The system gives no random numbers.
     #[error("no random numbers: {0}")]
     Random(String),
-}
-
-/// The NT hash of a password (MS-NLMP 3.3.1, NTOWFv1).
-pub fn nt_hash(password: &str) -> [u8; HASH_BYTES] {
-    let mut md4 = Md4::new();
-    for unit in password.encode_utf16() {
-        md4.update(unit.to_le_bytes());
-    }
-    md4.finalize().into()
 }
 
 /// Seals and unseals NT hashes with the key of one key file.
@@ -172,13 +163,6 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use std::os::unix::fs::PermissionsExt;
-
-    #[test]
-    fn the_nt_hash_is_that_of_the_specification() {
-        // MS-NLMP 4.2.2.1.2: the password "Password".
-        let expected = [0xa4, 0xf4, 0x9c, 0x40, 0x65, 0x10, 0xbd, 0xca, 0xb6, 0x82, 0x4e, 0xe7, 0xc3, 0x0f, 0xd8, 0x52];
-        assert_eq!(nt_hash("Password"), expected);
-    }
 
     #[test]
     fn a_sealed_hash_opens_for_its_user_and_key_alone() {

@@ -173,10 +173,10 @@ mod tests {
     use crate::error::SmbError;
     use crate::files::Sharing;
     use crate::path::SmbPath;
-    use crate::proto::auth::ntlm::Identity;
-    use crate::proto::messages::FileId;
     use crate::share::{Share, ShareBindings};
     use crate::tests::memfs::MemFsBackend;
+    use larder_smb_wire::auth::ntlm::Identity;
+    use larder_smb_wire::messages::FileId;
 
     fn share() -> Arc<ShareBindings> {
         share_on(MemFsBackend::new())

@@ -9,9 +9,9 @@ use crate::files::file_ref::{FileRef, OpenRequest};
 use crate::files::lease::{LeaseRequest, LeaseState, LeaseVersion};
 use crate::files::leases::LeaseTable;
 use crate::path::SmbPath;
-use crate::proto::messages::FileId;
 use crate::share::Share;
 use crate::tests::memfs::MemFsBackend;
+use larder_smb_wire::messages::FileId;
 
 struct Fixture {
     table: Arc<DurableTable>,

@@ -10,9 +10,9 @@ use crate::backend::{FileInfo, OpenName};
 use crate::conn::limits::MAX_OPENS_OF_FILE;
 use crate::conn::outbound::Notified;
 use crate::ntstatus;
-use crate::proto::messages::{FileId, OplockLevel};
 use crate::share::ShareBindings;
 use larder_base::task;
+use larder_smb_wire::messages::{FileId, OplockLevel};
 
 use super::entries::{
     DurableMark, FILE_SHARE_DELETE, FILE_SHARE_READ, FILE_SHARE_WRITE, KeptOpens, OpenEntries, OpenEntry, READ_ACCESS,

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use uuid::Uuid;
 
 use crate::access_mask::{FILE_READ_ATTRIBUTES, FILE_WRITE_ATTRIBUTES, READ_CONTROL, SYNCHRONIZE};
-use crate::proto::messages::lease::{LEASE_HANDLE_CACHING, LEASE_READ_CACHING, LEASE_WRITE_CACHING};
-use crate::proto::messages::{FileId, OplockLevel};
+use larder_smb_wire::messages::lease::{LEASE_HANDLE_CACHING, LEASE_READ_CACHING, LEASE_WRITE_CACHING};
+use larder_smb_wire::messages::{FileId, OplockLevel};
 
 /// A lease: the client that holds it and the key the client chose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -11,9 +11,9 @@ use crate::files::durable::DurableTable;
 use crate::files::entries::Sharing;
 use crate::files::file_ref::{FileRef, OpenRequest, Refused};
 use crate::files::lease::{Granted, LeaseRequest, Trigger};
-use crate::proto::messages::FileId;
 use crate::share::Share;
 use crate::tests::memfs::MemFsBackend;
+use larder_smb_wire::messages::FileId;
 
 const ALL: u32 = 7;
 

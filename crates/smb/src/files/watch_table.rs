@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use crate::backend::Watching;
 use crate::ntstatus;
 use crate::path::is_valid_component;
-use crate::proto::messages::change_notify::{
+use larder_smb_wire::messages::change_notify::{
     FILE_ACTION_ADDED, FILE_ACTION_MODIFIED, FILE_ACTION_REMOVED, FILE_ACTION_RENAMED_NEW_NAME,
     FILE_ACTION_RENAMED_OLD_NAME, FILE_NOTIFY_CHANGE_DIR_NAME, FILE_NOTIFY_CHANGE_FILE_NAME,
 };

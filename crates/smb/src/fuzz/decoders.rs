@@ -1,8 +1,8 @@
 //! Each decoder of the protocol on its own.
 
-use crate::proto::auth::{ntlm, spnego};
-use crate::proto::framing;
-use crate::proto::header::Smb2Header;
+use larder_smb_wire::auth::{ntlm, spnego};
+use larder_smb_wire::framing;
+use larder_smb_wire::header::Smb2Header;
 
 /// Decodes the start of `data` as a transport frame header.
 pub fn frame(data: &[u8]) {
@@ -20,7 +20,7 @@ pub fn header(data: &[u8]) {
 /// connection, and parses the body of each as its command says.
 pub fn requests(data: &[u8]) {
     use crate::conn::chain;
-    use crate::proto::messages::Dialect;
+    use larder_smb_wire::messages::Dialect;
 
     for dialect in [None, Some(Dialect::Smb202), Some(Dialect::Smb311)] {
         let Ok(requests) = chain::split(data, dialect) else {
@@ -28,7 +28,7 @@ pub fn requests(data: &[u8]) {
         };
         let _ = chain::check_encrypted(&requests, 1);
         for request in requests {
-            let body = &data[request.range][crate::proto::header::SMB2_HEADER_LEN..];
+            let body = &data[request.range][larder_smb_wire::header::SMB2_HEADER_LEN..];
             let _ = chain::payload_size(request.header.command, body);
             self::body(request.header.command, body);
         }
@@ -37,7 +37,7 @@ pub fn requests(data: &[u8]) {
 
 /// Parses `data` as the body of each request, whatever its command.
 pub fn bodies(data: &[u8]) {
-    use crate::proto::header::Command;
+    use larder_smb_wire::header::Command;
 
     for command in [
         Command::Negotiate,
@@ -65,9 +65,9 @@ pub fn bodies(data: &[u8]) {
 }
 
 /// Parses the body of a request. What parses can be written again.
-fn body(command: crate::proto::header::Command, data: &[u8]) {
-    use crate::proto::header::Command;
-    use crate::proto::messages::*;
+fn body(command: larder_smb_wire::header::Command, data: &[u8]) {
+    use larder_smb_wire::header::Command;
+    use larder_smb_wire::messages::*;
 
     macro_rules! parse {
         ($request:ty) => {
@@ -128,7 +128,7 @@ pub fn inputs(data: &[u8]) {
 
 /// Takes `data` for an encrypted frame, under each cipher.
 pub fn transform(data: &[u8]) {
-    use crate::proto::crypto::encrypt::{self, Cipher};
+    use larder_smb_wire::crypto::encrypt::{self, Cipher};
 
     if !encrypt::is_transform(data) {
         return;
@@ -153,19 +153,39 @@ pub fn ntlm(data: &[u8]) {
     let _ = ntlm::NtlmAuthenticate::parse(data);
 }
 
+/// Parses `data` as each answer that the bench's client takes, and as a server's challenge.
+pub fn answer(data: &[u8]) {
+    use larder_smb_wire::answers;
+    use larder_smb_wire::auth::ntlm_client::{Fresh, Logon, authenticate};
+
+    let message = bytes::Bytes::copy_from_slice(data);
+    for (_, message) in answers::split(message.clone()).unwrap_or_default() {
+        assert!(data.len() >= message.len());
+    }
+    let _ = answers::negotiated(data);
+    let _ = answers::session_setup(data);
+    let _ = answers::written(data);
+    let read = answers::read_data(&message);
+    assert!(read.is_err() || read.is_ok_and(|read| read.len() < data.len()));
+    let _ = answers::output(data).map(|output| (answers::entries(output).map(drop), answers::free_bytes(output)));
+    let _ = answers::entries(data);
+    let fresh = Fresh { challenge: [0; 8], session_key: [0; 16], time: 0 };
+    let _ = authenticate(&Logon { user: "u", password: "p", domain: "" }, &[], data, &fresh);
+}
+
 /// Parses `data` as the data of a lease create context.
 pub fn lease_context(data: &[u8]) {
-    let _ = crate::proto::messages::LeaseContext::parse(data);
+    let _ = larder_smb_wire::messages::LeaseContext::parse(data);
 }
 
 /// Parses `data` as a lease break acknowledgment.
 pub fn lease_ack(data: &[u8]) {
-    let _ = crate::proto::messages::LeaseBreakAck::parse(data);
+    let _ = larder_smb_wire::messages::LeaseBreakAck::parse(data);
 }
 
 /// Parses `data` as the data of each durable handle create context.
 pub fn durable_context(data: &[u8]) {
-    use crate::proto::messages::{DurableReconnect, DurableReconnectV2, DurableRequest, DurableRequestV2};
+    use larder_smb_wire::messages::{DurableReconnect, DurableReconnectV2, DurableRequest, DurableRequestV2};
     let _ = DurableRequest::parse(data);
     let _ = DurableReconnect::parse(data);
     let _ = DurableRequestV2::parse(data);
@@ -175,7 +195,7 @@ pub fn durable_context(data: &[u8]) {
 /// Parses `data` as a create context chain and reads its durable handle
 /// contexts on each dialect.
 pub fn durable_ask(data: &[u8]) {
-    use crate::proto::messages::{CreateContext, Dialect};
+    use larder_smb_wire::messages::{CreateContext, Dialect};
     let Ok(contexts) = CreateContext::parse_chain(data) else {
         return;
     };

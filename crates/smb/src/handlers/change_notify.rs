@@ -8,10 +8,10 @@ use std::sync::atomic::Ordering;
 
 use tracing::warn;
 
-use crate::proto::header::Smb2Header;
-use crate::proto::messages::ChangeNotifyRequest;
-use crate::proto::messages::ChangeNotifyResponse;
-use crate::proto::messages::change_notify::FILE_NOTIFY_VALID_MASK;
+use larder_smb_wire::header::Smb2Header;
+use larder_smb_wire::messages::ChangeNotifyRequest;
+use larder_smb_wire::messages::ChangeNotifyResponse;
+use larder_smb_wire::messages::change_notify::FILE_NOTIFY_VALID_MASK;
 
 use crate::access_mask::FILE_LIST_DIRECTORY;
 use crate::conn::pending::{Stop, stopped};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::proto::messages::{CloseRequest, CloseResponse, FileId};
+use larder_smb_wire::messages::{CloseRequest, CloseResponse, FileId};
 
 use crate::conn::pending::Stop;
 use crate::conn::state::Connection;

@@ -22,7 +22,7 @@ use crate::handlers::ioctl::response;
 use crate::handlers::response::HandlerResponse;
 use crate::handlers::shared::lookup_session;
 use crate::ntstatus;
-use crate::proto::messages::{FileId, Fsctl, IoctlRequest};
+use larder_smb_wire::messages::{FileId, Fsctl, IoctlRequest};
 
 /// ServerSideCopyMaxNumberofChunks, and the limits of bytes in a chunk and
 /// in all of them (MS-SMB2 3.3.3).

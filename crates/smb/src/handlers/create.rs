@@ -17,9 +17,9 @@ use crate::handlers::replay::{self, Replay};
 use crate::handlers::response::{HandlerResponse, Outcome, Pending};
 use crate::handlers::shared::RequestTree;
 use crate::ntstatus;
-use crate::proto::header::{SMB2_FLAGS_REPLAY_OPERATION, Smb2Header};
 use crate::state::ServerState;
 use attempt::{BegunOpen, Stage, Step, attempt};
+use larder_smb_wire::header::{SMB2_FLAGS_REPLAY_OPERATION, Smb2Header};
 pub(super) use request::CreateArgs;
 use request::Request;
 pub(crate) use request::{FILE_NO_INTERMEDIATE_BUFFERING, WRITE_THROUGH_OPTIONS};
@@ -138,11 +138,11 @@ mod tests {
     use crate::error::SmbResult;
     use crate::files::{FileRef, Sharing};
     use crate::path::SmbPath;
-    use crate::proto::auth::ntlm::Identity;
-    use crate::proto::header::{Command, HeaderTail};
-    use crate::proto::messages::CreateRequest;
     use crate::tests::memfs::MemFsBackend;
     use crate::{Share, SmbServer};
+    use larder_smb_wire::auth::ntlm::Identity;
+    use larder_smb_wire::header::{Command, HeaderTail};
+    use larder_smb_wire::messages::CreateRequest;
 
     /// Memory backend whose truncating opens tell `waiting` they have
     /// arrived and then wait for a permit from `go`.

@@ -9,11 +9,11 @@ use crate::files::{Granted, LeaseId, LeaseRequest, LeaseState, LeaseVersion};
 use crate::handlers::{apple, extended};
 use crate::moment::Moment;
 use crate::ntstatus;
-use crate::proto::messages::{
+use crate::security::SecurityDescriptor;
+use larder_smb_wire::messages::{
     CreateContext, CreateResponse, Dialect, DurableReconnect, DurableReconnectV2, DurableRequest, DurableRequestV2,
     DurableResponseV2, FileId, LeaseContext, OplockLevel,
 };
-use crate::security::SecurityDescriptor;
 
 // CreateAction in response (MS-SMB2 2.2.14)
 pub(super) const FILE_SUPERSEDED: u32 = 0x0000_0000;

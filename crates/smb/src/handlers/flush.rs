@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::proto::header::Smb2Header;
-use crate::proto::messages::{FileId, FlushRequest};
+use larder_smb_wire::header::Smb2Header;
+use larder_smb_wire::messages::{FileId, FlushRequest};
 
 use crate::access_mask::{FILE_APPEND_DATA, FILE_WRITE_DATA};
 use crate::conn::state::Connection;

@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
-use crate::proto::header::{SMB2_HEADER_LEN, Smb2Header};
-use crate::proto::messages::{Dialect, FileId, Fsctl, IoctlRequest, IoctlResponse};
+use larder_smb_wire::header::{SMB2_HEADER_LEN, Smb2Header};
+use larder_smb_wire::messages::{Dialect, FileId, Fsctl, IoctlRequest, IoctlResponse};
 use tracing::warn;
 
 use crate::conn::state::{Connection, Open};
@@ -304,9 +304,9 @@ mod tests {
     use crate::access_mask::Access;
     use crate::conn::negotiated::{ClientNegotiate, Negotiated};
     use crate::conn::state::{Session, TreeConnect};
-    use crate::proto::auth::ntlm::Identity;
-    use crate::proto::header::{Command, HeaderTail};
     use crate::share::ShareBindings;
+    use larder_smb_wire::auth::ntlm::Identity;
+    use larder_smb_wire::header::{Command, HeaderTail};
 
     const GUID: [u8; 16] = [0xCD; 16];
     const DIALECTS: [u16; 2] = [0x0300, 0x0302];
@@ -320,7 +320,7 @@ mod tests {
         let conn = Arc::new(Connection::new(server.config.server_guid, 65536, 65536));
         let dialects = dialects.to_vec();
         let client = ClientNegotiate { capabilities: 0x44, security_mode: 0x0001, guid: GUID, dialects };
-        let signing_algo = crate::proto::crypto::SigningAlgo::HmacSha256;
+        let signing_algo = larder_smb_wire::crypto::SigningAlgo::HmacSha256;
         conn.negotiated.set(Negotiated { dialect, signing_algo, cipher: None, client });
         let session = Session::new(Identity::Anonymous, [0; 16], false);
         let tree = TreeConnect::new(1, ShareBindings::ipc(), Access::Read);

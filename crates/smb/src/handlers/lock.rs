@@ -19,8 +19,8 @@ use crate::files::{FileRef, LockSequences, OpenSlot, Party, bytes_of};
 use crate::handlers::response::{HandlerResponse, Outcome, Pending};
 use crate::handlers::shared::{RequestTree, has_channels, lookup_open, note_channel, still_connected};
 use crate::ntstatus;
-use crate::proto::header::Smb2Header;
-use crate::proto::messages::{LockElement, LockRequest};
+use larder_smb_wire::header::Smb2Header;
+use larder_smb_wire::messages::{LockElement, LockRequest};
 
 /// An open has to read or write data before it locks any.
 const DATA_ACCESS: u32 = FILE_READ_DATA | FILE_WRITE_DATA | FILE_APPEND_DATA | FILE_EXECUTE;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::proto::header::{Command, Smb2Header};
+use larder_smb_wire::header::{Command, Smb2Header};
 
 use crate::conn::state::Connection;
 use crate::handlers::response::{HandlerResponse, Outcome};
@@ -94,11 +94,11 @@ pub(crate) async fn dispatch_command(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proto::header::HeaderTail;
-    use crate::proto::messages::{CloseRequest, FileId, FlushRequest};
     use crate::tests::memfs::MemFsBackend;
     use crate::tests::peer::Peer;
     use crate::{Share, SmbServer};
+    use larder_smb_wire::header::HeaderTail;
+    use larder_smb_wire::messages::{CloseRequest, FileId, FlushRequest};
 
     /// The check of a request's tree and its use see the same tree, also if another channel connects one in between.
     #[tokio::test]

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use crate::proto::auth::spnego::encode_init_response;
-use crate::proto::crypto::{Cipher, SigningAlgo};
-use crate::proto::header::{SMB2_HEADER_LEN, Smb2Header};
-use crate::proto::messages::{
+use binrw::meta::WriteEndian;
+use binrw::{BinRead, BinWrite};
+use larder_smb_wire::auth::spnego::encode_init_response;
+use larder_smb_wire::crypto::{Cipher, SigningAlgo};
+use larder_smb_wire::header::{SMB2_HEADER_LEN, Smb2Header};
+use larder_smb_wire::messages::{
     Dialect, EncryptionCapabilities, NegotiateContext, NegotiateRequest, NegotiateResponse,
     PreauthIntegrityCapabilities, SigningCapabilities,
 };
-use binrw::meta::WriteEndian;
-use binrw::{BinRead, BinWrite};
 use tracing::info;
 
 use crate::conn::negotiated::{ClientNegotiate, Negotiated, SIGNING_REQUIRED};

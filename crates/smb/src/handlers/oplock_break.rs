@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use crate::proto::messages::OplockBreakAck;
-use crate::proto::messages::{Dialect, LeaseBreakAck, LeaseBreakResponse};
+use larder_smb_wire::messages::OplockBreakAck;
+use larder_smb_wire::messages::{Dialect, LeaseBreakAck, LeaseBreakResponse};
 
 use crate::conn::state::Connection;
 use crate::files::{LeaseId, Notices};

@@ -16,16 +16,16 @@ use crate::handlers::shared::{channel_is_valid, lookup_session, still_connected}
 use crate::handlers::{ioctl, query_info};
 use crate::info_class::FILE_STANDARD_INFORMATION;
 use crate::ntstatus;
-use crate::proto::header::{Command, Smb2Header};
-use crate::proto::messages::{
-    ChangeNotifyRequest, CloseRequest, CloseResponse, CreateContext, CreateRequest, CreateResponse, Dialect, FileId,
-    FlushRequest, Fsctl, InfoType, IoctlRequest, LockRequest, QueryDirectoryRequest, QueryInfoRequest,
-    QueryInfoResponse, ReadRequest, ReadResponse, SetInfoRequest, WriteRequest, WriteResponse,
-};
 use crate::rpc::SRVSVC_PIPE;
 use crate::rpc::pipe::{MAX_PIPES_PER_CONNECTION, Pipe, Read};
 use crate::state::ServerState;
 use crate::utils::utf16le_to_units;
+use larder_smb_wire::header::{Command, Smb2Header};
+use larder_smb_wire::messages::{
+    ChangeNotifyRequest, CloseRequest, CloseResponse, CreateContext, CreateRequest, CreateResponse, Dialect, FileId,
+    FlushRequest, Fsctl, InfoType, IoctlRequest, LockRequest, QueryDirectoryRequest, QueryInfoRequest,
+    QueryInfoResponse, ReadRequest, ReadResponse, SetInfoRequest, WriteRequest, WriteResponse,
+};
 
 /// The access a pipe open may hold: FILE_GENERIC_READ | FILE_GENERIC_WRITE.
 const PIPE_ACCESS: u32 = 0x0012_019F;

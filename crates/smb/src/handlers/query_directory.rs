@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::proto::messages::{QueryDirectoryRequest, QueryDirectoryResponse};
+use larder_smb_wire::messages::{QueryDirectoryRequest, QueryDirectoryResponse};
 
 use crate::access_mask::FILE_LIST_DIRECTORY;
 use crate::backend::{DirEntry, DirPage, FileInfo, Handle, OpenOptions, ShareBackend};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::proto::header::Smb2Header;
-use crate::proto::messages::{Dialect, InfoType, QueryInfoRequest, QueryInfoResponse};
+use larder_smb_wire::header::Smb2Header;
+use larder_smb_wire::messages::{Dialect, InfoType, QueryInfoRequest, QueryInfoResponse};
 
 use crate::access_mask::READ_CONTROL;
 use crate::backend::{ShareBackend, StreamInfo};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::proto::header::Smb2Header;
-use crate::proto::messages::{ReadRequest, ReadResponse};
+use larder_smb_wire::header::Smb2Header;
+use larder_smb_wire::messages::{ReadRequest, ReadResponse};
 
 use crate::access_mask::{FILE_EXECUTE, FILE_READ_DATA};
 use crate::conn::state::Connection;

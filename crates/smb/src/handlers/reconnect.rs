@@ -22,10 +22,10 @@ use crate::handlers::shared::still_connected;
 use crate::info_class::VOLUME_SERIAL_NUMBER;
 use crate::ntstatus;
 use crate::path::SmbPath;
-use crate::proto::header::Smb2Header;
-use crate::proto::messages::{CreateContext, FileId};
 use crate::share::ShareBindings;
 use crate::state::ServerState;
+use larder_smb_wire::header::Smb2Header;
+use larder_smb_wire::messages::{CreateContext, FileId};
 
 /// How long a reconnect waits for the connection that still holds the
 /// open to finish closing.

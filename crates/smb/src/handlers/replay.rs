@@ -17,9 +17,9 @@ use crate::handlers::response::{HandlerResponse, Outcome};
 use crate::info_class::VOLUME_SERIAL_NUMBER;
 use crate::ntstatus;
 use crate::path::SmbPath;
-use crate::proto::header::{SMB2_FLAGS_REPLAY_OPERATION, Smb2Header};
-use crate::proto::messages::{CreateContext, FileId};
 use crate::state::ServerState;
+use larder_smb_wire::header::{SMB2_FLAGS_REPLAY_OPERATION, Smb2Header};
+use larder_smb_wire::messages::{CreateContext, FileId};
 
 /// A CREATE that names an open by its CreateGuid.
 pub(super) struct Replay<'a> {

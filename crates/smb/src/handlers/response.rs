@@ -10,7 +10,7 @@ use crate::conn::pending::AsyncOp;
 use crate::conn::state::SigningKey;
 use crate::files::AfterSend;
 use crate::ntstatus;
-use crate::proto::messages::{EmptyBody, ErrorResponse};
+use larder_smb_wire::messages::{EmptyBody, ErrorResponse};
 
 /// Result of a handler: a complete (unsigned) response payload + the NTSTATUS
 /// to set in the header. The dispatcher patches the header, applies signing

@@ -5,16 +5,16 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::proto::auth::ntlm::{
+use larder_smb_wire::auth::ntlm::{
     AuthOutcome, Direction, Identity, NTLMSSP_SIGNATURE, NtlmAuthenticate, NtlmMac, NtlmServer, NtlmTargetInfo,
     UserCreds,
 };
-use crate::proto::auth::spnego::{
+use larder_smb_wire::auth::spnego::{
     NegState, NegTokenInit, OID_NTLMSSP, decode_init_token, decode_resp_token, encode_resp_token,
 };
-use crate::proto::crypto::{SessionCipher, SigningAlgo, signing_key_30, verify};
-use crate::proto::header::{SMB2_FLAGS_SIGNED, SMB2_HEADER_LEN, Smb2Header};
-use crate::proto::messages::{Dialect, SessionSetupRequest, SessionSetupResponse};
+use larder_smb_wire::crypto::{SessionCipher, SigningAlgo, signing_key_30, verify};
+use larder_smb_wire::header::{SMB2_FLAGS_SIGNED, SMB2_HEADER_LEN, Smb2Header};
+use larder_smb_wire::messages::{Dialect, SessionSetupRequest, SessionSetupResponse};
 use tracing::{debug, info, warn};
 
 use crate::admission::Admission;
@@ -873,8 +873,8 @@ mod tests {
         assert!(!is_guest(&users, "guest"));
     }
 
-    use crate::proto::auth::ntlm::testing::{AuthMsg, build_auth};
-    use crate::proto::header::{Command, HeaderTail};
+    use larder_smb_wire::auth::ntlm_client::{Fresh, Logon, authenticate};
+    use larder_smb_wire::header::{Command, HeaderTail};
     use std::time::Duration;
 
     fn header(session_id: u64) -> Smb2Header {
@@ -918,11 +918,10 @@ mod tests {
         msg
     }
 
-    /// NTLMv2 AUTHENTICATE_MESSAGE answering the CHALLENGE_MESSAGE
-    /// `challenge`, without a MIC or key exchange.
+    /// The AUTHENTICATE_MESSAGE answering the CHALLENGE_MESSAGE `challenge`, without key exchange.
     fn ntlm_authenticate(challenge: &[u8], user: &str, password: &str) -> Vec<u8> {
-        let m = AuthMsg { user, password, challenge: challenge[24..32].try_into().unwrap(), ..AuthMsg::default() };
-        build_auth(&m).0
+        let fresh = Fresh { challenge: [0xAA; 8], session_key: [0; 16], time: 0 };
+        authenticate(&Logon { user, password, domain: "" }, &ntlm_negotiate(), challenge, &fresh).unwrap().message
     }
 
     fn server_with(settings: impl FnOnce(&mut crate::auth_policy::AuthSettings)) -> crate::SmbServer {

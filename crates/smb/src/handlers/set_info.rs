@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::proto::header::Smb2Header;
-use crate::proto::messages::{InfoType, SetInfoRequest, SetInfoResponse};
+use larder_smb_wire::header::Smb2Header;
+use larder_smb_wire::messages::{InfoType, SetInfoRequest, SetInfoResponse};
 
 use crate::access_mask::{DELETE, FILE_WRITE_ATTRIBUTES, FILE_WRITE_DATA, FILE_WRITE_EA, WRITE_DAC, WRITE_OWNER};
 use crate::backend::{
@@ -20,14 +20,14 @@ use crate::handlers::shared::{RequestTree, begin_change, lookup_open, still_conn
 use crate::info_class as ic;
 use crate::ntstatus;
 use crate::path::SmbPath;
-use crate::proto::messages::FileId;
-use crate::proto::messages::change_notify::{
-    FILE_NOTIFY_CHANGE_ATTRIBUTES, FILE_NOTIFY_CHANGE_CREATION, FILE_NOTIFY_CHANGE_EA, FILE_NOTIFY_CHANGE_LAST_ACCESS,
-    FILE_NOTIFY_CHANGE_LAST_WRITE, FILE_NOTIFY_CHANGE_SECURITY,
-};
 use crate::security::{Parts, SecurityDescriptor};
 use crate::share::ShareBindings;
 use crate::utils::utf16le_to_units;
+use larder_smb_wire::messages::FileId;
+use larder_smb_wire::messages::change_notify::{
+    FILE_NOTIFY_CHANGE_ATTRIBUTES, FILE_NOTIFY_CHANGE_CREATION, FILE_NOTIFY_CHANGE_EA, FILE_NOTIFY_CHANGE_LAST_ACCESS,
+    FILE_NOTIFY_CHANGE_LAST_WRITE, FILE_NOTIFY_CHANGE_SECURITY,
+};
 use tokio::sync::RwLock;
 use tracing::warn;
 
@@ -667,11 +667,11 @@ mod tests {
     use crate::backend::{OpenIntent, OpenOptions};
     use crate::conn::state::{Session, TreeConnect};
     use crate::files::Sharing;
-    use crate::proto::auth::ntlm::Identity;
-    use crate::proto::header::{Command, HeaderTail};
-    use crate::proto::messages::FileId;
     use crate::tests::memfs::{MemFsBackend, OnRename};
     use crate::{Share, SmbServer};
+    use larder_smb_wire::auth::ntlm::Identity;
+    use larder_smb_wire::header::{Command, HeaderTail};
+    use larder_smb_wire::messages::FileId;
 
     fn rename_body(file_id: FileId, to: &str) -> Vec<u8> {
         let name: Vec<u8> = to.encode_utf16().flat_map(u16::to_le_bytes).collect();

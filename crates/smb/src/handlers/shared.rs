@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::proto::header::{SMB2_FLAGS_REPLAY_OPERATION, Smb2Header};
-use crate::proto::messages::{Dialect, FileId};
+use larder_smb_wire::header::{SMB2_FLAGS_REPLAY_OPERATION, Smb2Header};
+use larder_smb_wire::messages::{Dialect, FileId};
 use tokio::sync::RwLock;
 
 use crate::conn::state::{Connection, Open, Session, TreeConnect};

@@ -13,7 +13,7 @@ use crate::files::Trigger;
 use crate::handlers::ioctl::response;
 use crate::handlers::response::HandlerResponse;
 use crate::ntstatus;
-use crate::proto::messages::IoctlRequest;
+use larder_smb_wire::messages::IoctlRequest;
 
 /// FILE_ALLOCATED_RANGE_BUFFER (MS-FSCC 2.3.52): FileOffset, Length.
 const RANGE_BYTES: usize = 16;

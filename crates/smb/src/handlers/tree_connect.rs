@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::proto::header::{SMB2_FLAGS_SIGNED, Smb2Header};
-use crate::proto::messages::{Dialect, TreeConnectRequest, TreeConnectResponse};
+use larder_smb_wire::header::{SMB2_FLAGS_SIGNED, Smb2Header};
+use larder_smb_wire::messages::{Dialect, TreeConnectRequest, TreeConnectResponse};
 use tracing::{info, warn};
 
 use crate::access_mask::maximal_access;
@@ -138,9 +138,9 @@ fn share_name(unc: &str) -> Option<&str> {
 mod tests {
     use super::*;
     use crate::conn::state::Session;
-    use crate::proto::auth::ntlm::Identity;
-    use crate::proto::crypto::SigningAlgo;
-    use crate::proto::header::{Command, HeaderTail};
+    use larder_smb_wire::auth::ntlm::Identity;
+    use larder_smb_wire::crypto::SigningAlgo;
+    use larder_smb_wire::header::{Command, HeaderTail};
 
     fn alice() -> Identity {
         Identity::User { user: "alice".to_string(), domain: String::new() }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::proto::header::Smb2Header;
+use larder_smb_wire::header::Smb2Header;
 
 use crate::conn::state::Connection;
 use crate::handlers::response::HandlerResponse;

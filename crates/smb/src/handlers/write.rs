@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 
-use crate::proto::header::Smb2Header;
-use crate::proto::messages::{Dialect, WriteRequest, WriteResponse};
+use larder_smb_wire::header::Smb2Header;
+use larder_smb_wire::messages::{Dialect, WriteRequest, WriteResponse};
 
 use crate::access_mask::{FILE_APPEND_DATA, FILE_WRITE_DATA};
 use crate::backend::Handle;

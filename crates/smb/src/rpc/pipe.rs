@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::association::Association;
 use crate::files::OpenSlot;
-use crate::proto::messages::FileId;
 use crate::share::Caller;
+use larder_smb_wire::messages::FileId;
 use tokio::sync::{Mutex, Notify};
 
 /// Pipes one connection may hold open at once.
@@ -220,7 +220,7 @@ mod tests {
         let count = Arc::new(AtomicUsize::new(0));
         let open = OpenSlot::acquire(&count, 1).expect("a slot");
         let caller =
-            Caller { identity: crate::proto::auth::ntlm::Identity::Anonymous, address: None, can_encrypt: false };
+            Caller { identity: larder_smb_wire::auth::ntlm::Identity::Anonymous, address: None, can_encrypt: false };
         Pipe::new(FileId::new(1, 1), 0x0012_019F, caller, open, budget)
     }
 

@@ -409,11 +409,11 @@ impl ServerGetInfo {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proto::auth::ntlm::Identity;
     use crate::rpc::pdu::tests::unhex;
     use crate::tests::memfs::MemFsBackend;
     use crate::{Access, Share, SmbServer};
     use crate::{Admitted, Visitor};
+    use larder_smb_wire::auth::ntlm::Identity;
 
     // Vectors packed by Samba 4.22.11's NDR marshaller, from python3-samba,
     // with this script; each line it prints names the constant below.

@@ -9,17 +9,17 @@ use crate::ShareBackend;
 use crate::dispatch::dispatch_frame;
 use crate::files::LEASE_BREAK_TIMEOUT;
 use crate::ntstatus;
-use crate::proto::crypto::{SigningAlgo, sign, verify};
-use crate::proto::header::{Command, SMB2_FLAGS_ASYNC_COMMAND, SMB2_FLAGS_SIGNED, SMB2_HEADER_LEN};
-use crate::proto::messages::{
-    CloseRequest, CreateContext, CreateRequest, CreateResponse, FileId, LeaseBreakAck, LeaseBreakNotification,
-    LeaseContext, WriteRequest,
-};
 use crate::state::ServerState;
 use crate::tests::memfs::MemFsBackend;
 use crate::tests::peer::{KEY, Peer, header, status};
 use crate::utils::read_u32;
 use crate::{Share, SmbServer};
+use larder_smb_wire::crypto::{SigningAlgo, sign, verify};
+use larder_smb_wire::header::{Command, SMB2_FLAGS_ASYNC_COMMAND, SMB2_FLAGS_SIGNED, SMB2_HEADER_LEN};
+use larder_smb_wire::messages::{
+    CloseRequest, CreateContext, CreateRequest, CreateResponse, FileId, LeaseBreakAck, LeaseBreakNotification,
+    LeaseContext, WriteRequest,
+};
 
 const LEASE_KEY: [u8; 16] = [0xA1; 16];
 pub(super) const READ_WRITE: u32 = 0x3;

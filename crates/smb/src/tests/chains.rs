@@ -5,14 +5,14 @@ use std::sync::Arc;
 use super::async_requests::{DELETE, READ_ATTRIBUTES, READ_WRITE, SHARE_READ_WRITE, close_body, create_body, server};
 use super::notify::split;
 use crate::ntstatus::{STATUS_PENDING, STATUS_SUCCESS};
-use crate::proto::crypto::encrypt::is_transform;
-use crate::proto::crypto::{SessionCipher, SigningAlgo, sign, verify};
-use crate::proto::header::{
-    Command, SMB2_FLAGS_ASYNC_COMMAND, SMB2_FLAGS_RELATED_OPERATIONS, SMB2_FLAGS_SIGNED, Smb2Header,
-};
-use crate::proto::messages::{FileId, LockElement, LockRequest};
 use crate::state::ServerState;
 use crate::tests::peer::{KEY, Peer, header, status};
+use larder_smb_wire::crypto::encrypt::is_transform;
+use larder_smb_wire::crypto::{SessionCipher, SigningAlgo, sign, verify};
+use larder_smb_wire::header::{
+    Command, SMB2_FLAGS_ASYNC_COMMAND, SMB2_FLAGS_RELATED_OPERATIONS, SMB2_FLAGS_SIGNED, Smb2Header,
+};
+use larder_smb_wire::messages::{FileId, LockElement, LockRequest};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Protection {

@@ -20,19 +20,19 @@ use crate::error::SmbError;
 use crate::files::OpenSlot;
 use crate::files::{LEASE_BREAK_TIMEOUT, LeaseId};
 use crate::ntstatus;
-use crate::proto::crypto::{SigningAlgo, sign};
-use crate::proto::header::SMB2_FLAGS_REPLAY_OPERATION;
-use crate::proto::header::{Command, SMB2_HEADER_LEN};
-use crate::proto::messages::{
-    CreateContext, CreateRequest, CreateResponse, Dialect, FileId, LeaseBreakAck, LeaseBreakNotification, LeaseContext,
-    LockElement, LockRequest, ReadRequest, ReadResponse, WriteRequest,
-};
 use crate::state::ServerState;
 use crate::tests::memfs::MemFsBackend;
 use crate::tests::peer::{KEY, Peer, header, status};
 use crate::{
     BackendCapabilities, DirEntry, FileInfo, FileTimes, Handle, OpenAction, OpenOptions, Share, ShareBackend, SmbPath,
     SmbResult, SmbServer,
+};
+use larder_smb_wire::crypto::{SigningAlgo, sign};
+use larder_smb_wire::header::SMB2_FLAGS_REPLAY_OPERATION;
+use larder_smb_wire::header::{Command, SMB2_HEADER_LEN};
+use larder_smb_wire::messages::{
+    CreateContext, CreateRequest, CreateResponse, Dialect, FileId, LeaseBreakAck, LeaseBreakNotification, LeaseContext,
+    LockElement, LockRequest, ReadRequest, ReadResponse, WriteRequest,
 };
 
 const CLIENT: Uuid = Uuid::from_bytes([0xC1; 16]);
@@ -380,7 +380,7 @@ async fn a_kept_open_that_wrote_reports_the_write_when_it_expires() {
     let root = Open { access: 0x0012_0089, options: 0x1, name: Some(""), ..Open::default() };
     let root = create(&mut watcher, &state, root).await.file_id;
     let mut notify = Vec::new();
-    crate::proto::messages::ChangeNotifyRequest {
+    larder_smb_wire::messages::ChangeNotifyRequest {
         structure_size: 32,
         flags: 0,
         output_buffer_length: 4096,
@@ -405,8 +405,9 @@ async fn a_kept_open_that_wrote_reports_the_write_when_it_expires() {
     tokio::time::sleep(TIMEOUT).await;
     let last = watcher.next().await;
     assert_eq!(status(&last), 0);
-    let entries =
-        crate::proto::messages::ChangeNotifyResponse::parse(&last[SMB2_HEADER_LEN..]).expect("notify response").buffer;
+    let entries = larder_smb_wire::messages::ChangeNotifyResponse::parse(&last[SMB2_HEADER_LEN..])
+        .expect("notify response")
+        .buffer;
     // MODIFIED f.txt.
     assert_eq!(entries[4..8], 3u32.to_le_bytes());
     assert_eq!(entries[12..], crate::utils::utf16le("f.txt"));

@@ -7,20 +7,20 @@ use std::time::Duration;
 use crate::config::ConfigHandle;
 use crate::files::MAX_WATCHES_PER_CONNECTION;
 use crate::ntstatus;
-use crate::proto::crypto::{SigningAlgo, verify};
-use crate::proto::header::{Command, SMB2_FLAGS_ASYNC_COMMAND, SMB2_FLAGS_RELATED_OPERATIONS, SMB2_HEADER_LEN};
-use crate::proto::messages::change_notify::{
-    FILE_ACTION_ADDED, FILE_ACTION_REMOVED, FILE_ACTION_RENAMED_NEW_NAME, FILE_ACTION_RENAMED_OLD_NAME,
-    FILE_NOTIFY_CHANGE_FILE_NAME,
-};
-use crate::proto::messages::{
-    ChangeNotifyRequest, ChangeNotifyResponse, CloseRequest, CreateRequest, CreateResponse, FileId, QueryInfoRequest,
-    SetInfoRequest, WriteRequest,
-};
 use crate::state::ServerState;
 use crate::tests::memfs::MemFsBackend;
 use crate::tests::peer::{KEY, Peer, header, status};
 use crate::{Share, SmbServer};
+use larder_smb_wire::crypto::{SigningAlgo, verify};
+use larder_smb_wire::header::{Command, SMB2_FLAGS_ASYNC_COMMAND, SMB2_FLAGS_RELATED_OPERATIONS, SMB2_HEADER_LEN};
+use larder_smb_wire::messages::change_notify::{
+    FILE_ACTION_ADDED, FILE_ACTION_REMOVED, FILE_ACTION_RENAMED_NEW_NAME, FILE_ACTION_RENAMED_OLD_NAME,
+    FILE_NOTIFY_CHANGE_FILE_NAME,
+};
+use larder_smb_wire::messages::{
+    ChangeNotifyRequest, ChangeNotifyResponse, CloseRequest, CreateRequest, CreateResponse, FileId, QueryInfoRequest,
+    SetInfoRequest, WriteRequest,
+};
 
 const LIST: u32 = 0x0012_0089;
 const DELETE: u32 = 0x0001_0000;
@@ -919,7 +919,7 @@ async fn now(peer: &mut Peer, state: &Arc<ServerState>, dir: FileId) -> Option<V
 }
 
 fn modified(name: &str) -> (u32, String) {
-    (crate::proto::messages::change_notify::FILE_ACTION_MODIFIED, name.to_string())
+    (larder_smb_wire::messages::change_notify::FILE_ACTION_MODIFIED, name.to_string())
 }
 
 async fn set_info(peer: &mut Peer, state: &Arc<ServerState>, file_id: FileId, class: u8, buffer: Vec<u8>) -> u32 {

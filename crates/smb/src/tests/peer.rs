@@ -10,13 +10,13 @@ use crate::conn::negotiated::{ClientNegotiate, Negotiated};
 use crate::conn::state::{Connection, Session, SessionKeys, TreeConnect};
 use crate::conn::writer::{ResponseReceiver, response_queue};
 use crate::dispatch::{Outgoing, dispatch_frame};
-use crate::proto::auth::ntlm::Identity;
-use crate::proto::crypto::{Cipher, SessionCipher, SigningAlgo, sign};
-use crate::proto::header::{Command, HeaderTail, SMB2_FLAGS_SIGNED, Smb2Header};
-use crate::proto::messages::Dialect;
 use crate::share::ShareBindings;
 use crate::state::ServerState;
 use crate::utils::read_u32;
+use larder_smb_wire::auth::ntlm::Identity;
+use larder_smb_wire::crypto::{Cipher, SessionCipher, SigningAlgo, sign};
+use larder_smb_wire::header::{Command, HeaderTail, SMB2_FLAGS_SIGNED, Smb2Header};
+use larder_smb_wire::messages::Dialect;
 
 /// Signing key of the signed sessions.
 pub(crate) const KEY: [u8; 16] = [0x5A; 16];

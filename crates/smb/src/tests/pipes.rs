@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::ntstatus;
-use crate::proto::header::{Command, SMB2_FLAGS_ASYNC_COMMAND, SMB2_HEADER_LEN};
-use crate::proto::messages::{
-    CloseRequest, CreateRequest, CreateResponse, FileId, ReadRequest, ReadResponse, WriteRequest,
-};
 use crate::rpc::pdu::PTYPE_FAULT;
 use crate::rpc::pdu::tests::{BIND_3CTX, unhex};
 use crate::state::ServerState;
 use crate::tests::memfs::MemFsBackend;
 use crate::tests::peer::{Peer, header, status};
 use crate::{Access, Share, SmbServer};
+use larder_smb_wire::header::{Command, SMB2_FLAGS_ASYNC_COMMAND, SMB2_HEADER_LEN};
+use larder_smb_wire::messages::{
+    CloseRequest, CreateRequest, CreateResponse, FileId, ReadRequest, ReadResponse, WriteRequest,
+};
 
 /// FILE_GENERIC_READ | FILE_GENERIC_WRITE.
 const PIPE_ACCESS: u32 = 0x0012_019F;

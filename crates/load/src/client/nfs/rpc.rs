@@ -6,7 +6,6 @@
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
-use std::io::IoSlice;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -15,7 +14,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncReadExt;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
@@ -25,10 +24,10 @@ use super::records::{Begin, Receiver, Records};
 use super::xdr::{Reader, Short, Writer};
 use crate::client::contents::{Contents, mix};
 use crate::client::error::{ClientError, Outcome};
+use crate::client::outbox::{Outbox, send_all};
 use crate::client::patience::{FLUSH_TIME_MAX, REPLY_TIME_MAX, reply_within};
 
 const RECEIVE_BYTES: usize = 256 << 10;
-const IOV_MAX: usize = 64;
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
 /// Servers take calls of AUTH_SYS from privileged ports only, unless told otherwise.
 const PRIVILEGED_PORTS: std::ops::Range<u16> = 600..1023;
@@ -75,8 +74,7 @@ struct Shared {
     free: Vec<usize>,
     waiting: HashMap<u32, usize>,
     xid: u32,
-    out: VecDeque<Bytes>,
-    writer: Option<Waker>,
+    outbox: Outbox,
     incoming: Option<Incoming>,
     broken: Option<ClientError>,
     what: String,
@@ -207,14 +205,9 @@ impl Connection {
         let padding = payload_bytes.next_multiple_of(4) - payload_bytes;
         let mark = 1 << 31 | (writer.0.len() - 4 + payload_bytes + padding) as u32;
         writer.0[..4].copy_from_slice(&mark.to_be_bytes());
-        shared.out.push_back(writer.0.into());
-        shared.out.extend(payload.iter().cloned());
-        if padding > 0 {
-            shared.out.push_back(Bytes::from_static(&[0; 3]).slice(..padding));
-        }
-        if let Some(writer) = shared.writer.take() {
-            writer.wake();
-        }
+        let padding = Bytes::from_static(&[0; 3]).slice(..padding);
+        let padding = (!padding.is_empty()).then_some(padding);
+        shared.outbox.push(std::iter::once(writer.0.into()).chain(payload.iter().cloned()).chain(padding));
         Call { shared: self.shared.clone(), slot, done: false }
     }
 }
@@ -313,46 +306,13 @@ impl Drop for Call {
 async fn send(shared: Rc<RefCell<Shared>>, mut write: OwnedWriteHalf) {
     let mut batch: VecDeque<Bytes> = VecDeque::new();
     loop {
-        std::future::poll_fn(|cx| {
-            let mut shared = shared.borrow_mut();
-            if shared.out.is_empty() {
-                shared.writer = Some(cx.waker().clone());
-                return Poll::Pending;
-            }
-            std::mem::swap(&mut batch, &mut shared.out);
-            Poll::Ready(())
-        })
-        .await;
+        std::future::poll_fn(|cx| shared.borrow_mut().outbox.poll_take(&mut batch, cx)).await;
         if let Err(error) = send_all(&mut batch, &mut write).await {
             let what = shared.borrow().what.clone();
             shared.borrow_mut().fail_all(ClientError::lost(what, error));
             return;
         }
     }
-}
-
-async fn send_all(batch: &mut VecDeque<Bytes>, write: &mut OwnedWriteHalf) -> std::io::Result<()> {
-    while !batch.is_empty() {
-        let mut slices = [IoSlice::new(&[]); IOV_MAX];
-        let mut count = 0;
-        for (slice, bytes) in slices.iter_mut().zip(batch.iter()) {
-            *slice = IoSlice::new(bytes);
-            count += 1;
-        }
-        let mut sent = write.write_vectored(&slices[..count]).await?;
-        if sent == 0 {
-            return Err(std::io::ErrorKind::WriteZero.into());
-        }
-        while let Some(first) = batch.front_mut() {
-            if sent < first.len() {
-                bytes::Buf::advance(first, sent);
-                break;
-            }
-            sent -= first.len();
-            batch.pop_front();
-        }
-    }
-    Ok(())
 }
 
 async fn receive(shared: Rc<RefCell<Shared>>, mut read: OwnedReadHalf) {

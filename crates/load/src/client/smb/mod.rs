@@ -1,47 +1,46 @@
-//! SMB 3, signed or encrypted, with crate `smb2`: requests of our own making, many in flight on one connection.
+//! SMB 2 and 3, signed or encrypted, on the codec of larder's own server: many requests in flight
+//! on one connection.
+//!
+//! ```text
+//!   mod.rs         the operations of a share
+//!   session.rs     NEGOTIATE, logon, share, keys
+//!   connection.rs  credits, message ids, signatures, answers
+//!   requests.rs    requests as bytes; their answers are `larder_smb_wire::answers`
+//!   failure.rs     statuses, and what they mean to a person
+//! ```
 
 use std::sync::Mutex;
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
-use smb2::Session;
-use smb2::client::{Connection, DirectoryEntry, Tree};
-use smb2::msg::close::{CloseRequest, CloseResponse};
-use smb2::msg::create::{CreateDisposition, CreateRequest, CreateResponse, ImpersonationLevel, ShareAccess};
-use smb2::msg::flush::{FlushRequest, FlushResponse};
-use smb2::msg::read::{ReadRequest, ReadResponse};
-use smb2::msg::write::{WriteRequest, WriteResponse};
-use smb2::pack::{Pack, ReadCursor, Unpack};
-use smb2::transport::ConnectOptions;
-use smb2::types::flags::FileAccessMask;
-use smb2::types::status::NtStatus;
-use smb2::types::{Command, CreditCharge, FileId, OplockLevel};
+use larder_smb_wire::answers;
+use larder_smb_wire::error::ProtoResult;
+use larder_smb_wire::messages::{CreateResponse, FileId};
 
 use super::error::{ClientError, Outcome};
 use super::options::ClientOptions;
-use super::patience;
-use super::share::{Entry, Identity, Share, Target, ended_early, parts};
+use super::share::{Entry, Identity, Share, Target, check_listing, ended_early, parts};
 use super::url::ShareUrl;
 use crate::workload::Workload;
 
+mod connection;
 mod failure;
-mod seal;
+mod requests;
+mod session;
 
-use failure::failure;
+use connection::{Answer, Connection};
+use failure::{Failure, failure};
+use requests::{Open, Request, access};
+use session::Session;
 
 const PORT: u16 = 445;
-const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
-const TRANSFER_BYTES_MAX: u32 = 1 << 20;
-const TRANSFER_BYTES_MIN: u32 = 64 << 10;
 const PARTS_AT_ONCE: usize = 8;
-/// MS-SMB2 3.2.4.1.5: a credit pays for so many bytes.
-const CREDIT_BYTES: u64 = 64 << 10;
-/// Everybody may read, write and delete beside us: each connection opens the same files.
-const SHARE_ALL: u32 = 7;
-/// MS-SMB2 2.2.13: FILE_NON_DIRECTORY_FILE; an attribute: NORMAL; where a WRITE's data begins behind its header.
-const NO_FOLDER: u32 = 0x40;
-const NORMAL: u32 = 0x80;
-const WRITE_DATA_OFFSET: u16 = 0x70;
+/// MS-FSCC 2.6, and 2.1.2.1: a tag with this bit leads elsewhere.
+const ATTRIBUTE_DIRECTORY: u32 = 0x10;
+const ATTRIBUTE_REPARSE_POINT: u32 = 0x400;
+const NAME_SURROGATE: u32 = 0x2000_0000;
+/// Some QNAP refuse the CLOSE of one of several files that are removed at once, once.
+const REMOVAL_PAUSE: Duration = Duration::from_millis(100);
 
 pub(super) struct SmbTarget {
     url: ShareUrl,
@@ -77,40 +76,6 @@ impl SmbTarget {
             url: url.clone(),
         })
     }
-
-    /// Encrypts although the server does not ask for it.
-    fn force_encryption(connection: &mut Connection, session: &Session) -> Outcome<()> {
-        let impossible = |reason: &str| ClientError::Unsupported { access: "smb3".into(), reason: reason.to_owned() };
-        let cipher = connection.params().and_then(|p| p.cipher);
-        let cipher = cipher.ok_or_else(|| {
-            impossible("the server agreed to no cipher: turn encryption on there (Samba: server smb encrypt = desired)")
-        })?;
-        let (Some(there), Some(back)) = (session.encryption_key.clone(), session.decryption_key.clone()) else {
-            return Err(impossible("a session without a user has no keys to encrypt with: give a user and a password"));
-        };
-        connection.activate_encryption(there, back, cipher);
-        Ok(())
-    }
-
-    /// A share may want encryption although its server does not (SMB2_SHAREFLAG_ENCRYPT_DATA, MS-SMB2 2.2.10).
-    fn protect(&self, connection: &mut Connection, session: &Session, wanted: bool) -> Outcome<()> {
-        match wanted && !connection.should_encrypt() {
-            true => Self::force_encryption(connection, session),
-            false => Ok(()),
-        }
-    }
-
-    /// As it was negotiated, for a person.
-    fn protection(connection: &Connection, session: &Session) -> String {
-        let Some(params) = connection.params() else { return String::new() };
-        match (connection.should_encrypt(), params.cipher) {
-            (true, Some(cipher)) => format!("encrypted with {cipher:?}"),
-            (true, None) => "encrypted with Aes128Ccm".into(),
-            (false, _) if session.should_sign && params.gmac_negotiated => "signed with AES-GMAC".into(),
-            (false, _) if session.should_sign => "signed".into(),
-            (false, _) => "neither signed nor encrypted".into(),
-        }
-    }
 }
 
 impl Target for SmbTarget {
@@ -119,35 +84,34 @@ impl Target for SmbTarget {
 
     async fn connect(&self, _: Option<&Workload>) -> Outcome<SmbShare> {
         let address = self.url.address(self.url.port.unwrap_or(PORT));
-        let at = |error: smb2::Error| failure::of_connecting(&address, &self.user, error);
-        let options = ConnectOptions::with_timeout(CONNECT_TIME_MAX);
-        let mut connection = seal::connect(&address, &self.url.host, options).await.map_err(at)?;
-        let session = Session::setup(&mut connection, &self.user, &self.password, "").await.map_err(at)?;
-        self.protect(&mut connection, &session, self.encrypt)?;
-        let tree = Tree::connect(&mut connection, &self.share).await;
-        let tree = tree.map_err(|e| failure::of_share(&address, &self.share, e))?;
-        self.protect(&mut connection, &session, tree.encrypt_data)?;
-        let params =
-            connection.params().ok_or_else(|| ClientError::protocol(address.clone(), "nothing was negotiated"))?;
-        let size = |n: u32| n.clamp(TRANSFER_BYTES_MIN, TRANSFER_BYTES_MAX);
-        let (read, write) = (size(params.max_read_size), size(params.max_write_size));
+        let at = |error: Failure| failure::of_connecting(&address, &self.user, error);
+        let encrypt =
+            |session: &Session, connection: &Connection, wanted: bool| match wanted && !connection.is_encrypted() {
+                true => session.encrypt(connection).map_err(|reason| ClientError::Unsupported {
+                    access: Self::ACCESS.to_owned(),
+                    reason: reason.to_owned(),
+                }),
+                false => Ok(()),
+            };
+        let connection = Connection::open(&address).await.map_err(at)?;
+        let negotiated = session::negotiate(&connection).await.map_err(at)?;
+        let session = session::log_on(&connection, negotiated, &self.user, &self.password).await.map_err(at)?;
+        encrypt(&session, &connection, self.encrypt)?;
+        let tree = session::connect_tree(&connection, &self.url.host, &self.share).await;
+        let wants_encryption = tree.map_err(|e| failure::of_share(&address, &self.share, e))?;
+        encrypt(&session, &connection, wants_encryption)?;
+        let (read_bytes_max, write_bytes_max) = session.transfer_bytes_max(&connection);
         if let Ok(mut found) = self.found.lock() {
-            let (dialect, protection) = (params.dialect, Self::protection(&connection, &session));
+            let (dialect, protection) = (session.dialect(), session.protection(&connection));
             let description = format!(
                 "{dialect} to {address}, share {}, {protection}, reads of up to {} KiB, writes of up to {} KiB",
                 self.share,
-                read >> 10,
-                write >> 10
+                read_bytes_max >> 10,
+                write_bytes_max >> 10
             );
             *found = Some(Found { protection, description });
         }
-        Ok(SmbShare {
-            connection,
-            tree,
-            base: self.base.clone(),
-            read_bytes_max: u64::from(read),
-            write_bytes_max: u64::from(write),
-        })
+        Ok(SmbShare { connection, base: self.base.clone(), read_bytes_max, write_bytes_max })
     }
 
     fn describe(&self) -> String {
@@ -163,7 +127,6 @@ impl Target for SmbTarget {
 
 pub(super) struct SmbShare {
     connection: Connection,
-    tree: Tree,
     base: String,
     read_bytes_max: u64,
     write_bytes_max: u64,
@@ -174,21 +137,27 @@ pub(super) struct SmbFile {
     name: String,
 }
 
-fn credits(bytes: u64) -> CreditCharge {
-    CreditCharge(bytes.div_ceil(CREDIT_BYTES).clamp(1, 1024) as u16)
-}
-
 impl SmbShare {
-    async fn call<R: Unpack>(&self, command: Command, body: &dyn Pack, bytes: u64, what: &str) -> Outcome<R> {
-        let failed = |e: smb2::Error| failure(what, e);
-        let tree = Some(self.tree.tree_id);
-        let asking = self.connection.execute_with_credits(command, body, tree, credits(bytes));
-        let time_max = if command == Command::Flush { patience::FLUSH_TIME_MAX } else { patience::REPLY_TIME_MAX };
-        let frame = patience::reply_within(time_max, what, async { asking.await.map_err(failed) }).await?;
-        if frame.header.status != NtStatus::SUCCESS {
-            return Err(failure(what, smb2::Error::Protocol { status: frame.header.status, command }));
+    async fn call(&self, request: ProtoResult<Request>) -> Result<Answer, Failure> {
+        let [answer] = self.connection.call([request?]).await?;
+        answer.success()
+    }
+
+    /// Opens, does something with the file, closes: one way there and back. All of it succeeded.
+    async fn call_chain<const N: usize>(&self, requests: [ProtoResult<Request>; N]) -> Result<[Answer; N], Failure> {
+        let requests: Vec<Request> = requests.into_iter().collect::<ProtoResult<_>>()?;
+        let requests = requests.try_into().map_err(|_| Failure::broken("a chain of requests"))?;
+        let answers = self.connection.call::<N>(requests).await?;
+        let Some(refused) = answers.iter().map(|answer| answer.status()).position(|s| s != failure::STATUS_SUCCESS)
+        else {
+            return Ok(answers);
+        };
+        // Where the last request closes the file, a failure of one before it may have left it open.
+        if refused > 0 && answers[N - 1].status() != failure::STATUS_SUCCESS {
+            let opened = CreateResponse::parse(answers[0].body())?;
+            let _ = self.call(requests::close(opened.file_id)).await;
         }
-        R::unpack(&mut ReadCursor::new(&frame.body)).map_err(failed)
+        Err(answers[refused].failure())
     }
 
     fn path(&self, path: &str) -> String {
@@ -199,47 +168,84 @@ impl SmbShare {
         }
     }
 
-    async fn open_as(&self, path: &str, access: u32, disposition: CreateDisposition) -> Outcome<(SmbFile, u64)> {
-        let request = CreateRequest {
-            requested_oplock_level: OplockLevel::None,
-            impersonation_level: ImpersonationLevel::Impersonation,
-            desired_access: FileAccessMask::new(
-                access | FileAccessMask::SYNCHRONIZE | FileAccessMask::FILE_READ_ATTRIBUTES,
-            ),
-            file_attributes: NORMAL,
-            share_access: ShareAccess(SHARE_ALL),
-            create_disposition: disposition,
-            create_options: NO_FOLDER,
-            name: self.path(path).replace('/', "\\"),
-            create_contexts: Vec::new(),
+    async fn open_as(&self, path: &str, access: u32, disposition: u32) -> Outcome<SmbFile> {
+        let options = requests::NON_DIRECTORY_FILE;
+        let open = Open { access, share: requests::SHARE_ALL, disposition, options };
+        let answer = self.call(requests::create(&self.path(path), open)).await;
+        let opened = answer.and_then(|answer| Ok(CreateResponse::parse(answer.body())?));
+        Ok(SmbFile { id: opened.map_err(|e| failure(path, e))?.file_id, name: path.to_owned() })
+    }
+
+    async fn stat(&self, path: &str) -> Result<CreateResponse, Failure> {
+        let open = Open {
+            access: 0,
+            share: requests::SHARE_ALL,
+            disposition: requests::FILE_OPEN,
+            options: requests::OPEN_REPARSE_POINT,
         };
-        let opened: CreateResponse = self.call(Command::Create, &request, 0, path).await?;
-        Ok((SmbFile { id: opened.file_id, name: path.to_owned() }, opened.end_of_file))
+        let chain = [requests::create(&self.path(path), open), requests::close(FileId::any())];
+        let [opened, _] = self.call_chain(chain).await?;
+        Ok(CreateResponse::parse(opened.body())?)
+    }
+
+    /// First with nobody else: a client that caches the open file gives it back then. Samba takes
+    /// FILE_DELETE_ON_CLOSE for a folder that is not empty, and does nothing.
+    async fn delete(&self, path: &str, options: u32) -> Outcome<()> {
+        let attempt = async |share| {
+            let options = options | requests::OPEN_REPARSE_POINT;
+            let open = Open { access: access::DELETE, share, disposition: requests::FILE_OPEN, options };
+            let create = requests::create(&self.path(path), open);
+            let chain = [create, requests::mark_deleted(FileId::any()), requests::close(FileId::any())];
+            self.call_chain(chain).await.map(drop)
+        };
+        let mut outcome = attempt(requests::SHARE_DELETE).await;
+        let status = |outcome: &Result<(), Failure>| outcome.as_ref().err().and_then(Failure::status);
+        // Windows answers so where the break of a lease would have to be awaited within a chain
+        // (MS-SMB2 3.3.5.2.7).
+        if let Some(failure::STATUS_SHARING_VIOLATION | failure::STATUS_INTERNAL_ERROR) = status(&outcome) {
+            outcome = attempt(requests::SHARE_ALL).await;
+        }
+        if status(&outcome) == Some(failure::STATUS_UNSUCCESSFUL) {
+            tokio::time::sleep(REMOVAL_PAUSE).await;
+            outcome = attempt(requests::SHARE_ALL).await;
+        }
+        outcome.map_err(|e| failure(path, e))
+    }
+
+    async fn entries(&self, path: &str, folder: FileId) -> Outcome<Vec<Entry>> {
+        let sound = |name: &str| name != "." && name != ".." && !name.contains(['/', '\\']);
+        let mut entries = Vec::new();
+        loop {
+            let answer = match self.call(requests::list(folder)).await {
+                Err(e) if e.status() == Some(failure::STATUS_NO_MORE_FILES) => return Ok(entries),
+                answer => answer.map_err(|e| failure(path, e))?,
+            };
+            let found = answers::output(&answer.message).and_then(answers::entries);
+            let found = found.map_err(|e| ClientError::protocol(path, e))?;
+            if found.is_empty() {
+                return Err(ClientError::protocol(path, "a listing without entries"));
+            }
+            entries.extend(found.into_iter().filter(|entry| sound(&entry.name)).map(|entry| {
+                let is_link = entry.attributes & ATTRIBUTE_REPARSE_POINT != 0 && entry.tag & NAME_SURROGATE != 0;
+                Entry { folder: entry.attributes & ATTRIBUTE_DIRECTORY != 0 && !is_link, name: entry.name }
+            }));
+            check_listing(path, entries.len())?;
+        }
     }
 
     async fn read_part(&self, file: &SmbFile, mut at: u64, len: u64, identity: Identity<'_>) -> Outcome<()> {
         let end = at + len;
         while at < end {
-            let request = ReadRequest {
-                padding: 0x50,
-                flags: 0,
-                length: (end - at) as u32,
-                offset: at,
-                file_id: file.id,
-                minimum_count: 1,
-                channel: 0,
-                remaining_bytes: 0,
-                read_channel_info: Vec::new(),
+            let answer = match self.call(requests::read(file.id, at, (end - at) as u32)).await {
+                Err(e) if e.status() == Some(failure::STATUS_END_OF_FILE) => return Err(ended_early(&file.name, at)),
+                answer => answer.map_err(|e| failure(&file.name, e))?,
             };
-            let answer: ReadResponse = match self.call(Command::Read, &request, end - at, &file.name).await {
-                Err(error) if failure::is_end_of_file(&error) => return Err(ended_early(&file.name, at)),
-                answer => answer?,
-            };
-            if answer.data.is_empty() || answer.data.len() as u64 > end - at {
+            let data = answers::read_data(&answer.message).map_err(|e| ClientError::protocol(&file.name, e))?;
+            if data.is_empty() || data.len() as u64 > end - at {
                 return Err(ended_early(&file.name, at));
             }
-            identity.check(&file.name, at, &answer.data)?;
-            at += answer.data.len() as u64;
+            identity.check(&file.name, at, &data)?;
+            at += data.len() as u64;
         }
         Ok(())
     }
@@ -247,25 +253,21 @@ impl SmbShare {
     async fn write_part(&self, file: &SmbFile, mut at: u64, len: u64, identity: Identity<'_>) -> Outcome<()> {
         let end = at + len;
         while at < end {
-            let request = WriteRequest {
-                data_offset: WRITE_DATA_OFFSET,
-                offset: at,
-                file_id: file.id,
-                channel: 0,
-                remaining_bytes: 0,
-                write_channel_info_offset: 0,
-                write_channel_info_length: 0,
-                flags: 0,
-                data: identity.contents.copy(identity.file, identity.generation, at, (end - at) as usize),
-            };
-            let answer: WriteResponse = self.call(Command::Write, &request, end - at, &file.name).await?;
-            if answer.count == 0 || u64::from(answer.count) > end - at {
-                return Err(ClientError::protocol(
-                    &file.name,
-                    format!("{} bytes written of {}", answer.count, end - at),
-                ));
+            let mut payload = Vec::with_capacity(2);
+            let mut gathered = at;
+            while gathered < end {
+                let rest = (end - gathered) as usize;
+                let piece = identity.contents.piece(identity.file, identity.generation, gathered, rest);
+                gathered += piece.len() as u64;
+                payload.push(piece);
             }
-            at += u64::from(answer.count);
+            let answer = self.call(requests::write(file.id, at, payload)).await;
+            let count = answer.and_then(|answer| Ok(answers::written(&answer.message)?));
+            let count = u64::from(count.map_err(|e| failure(&file.name, e))?);
+            if count == 0 || count > end - at {
+                return Err(ClientError::protocol(&file.name, format!("{count} bytes written of {}", end - at)));
+            }
+            at += count;
         }
         Ok(())
     }
@@ -275,54 +277,72 @@ impl Share for SmbShare {
     type File = SmbFile;
 
     async fn make_folder(&self, path: &str) -> Outcome<()> {
-        match self.tree.create_directory(&mut self.connection.clone(), &self.path(path)).await {
-            Err(e) if e.kind() == smb2::ErrorKind::AlreadyExists => Ok(()),
-            outcome => outcome.map_err(|e| failure(path, e)),
+        let open = Open {
+            access: 0,
+            share: requests::SHARE_ALL,
+            disposition: requests::FILE_CREATE,
+            options: requests::DIRECTORY_FILE,
+        };
+        match self.call_chain([requests::create(&self.path(path), open), requests::close(FileId::any())]).await {
+            Err(e) if e.status() == Some(failure::STATUS_OBJECT_NAME_COLLISION) => Ok(()),
+            outcome => outcome.map(drop).map_err(|e| failure(path, e)),
         }
     }
 
     async fn list(&self, path: &str) -> Outcome<Vec<Entry>> {
-        let found = self.tree.list_directory(&mut self.connection.clone(), &self.path(path)).await;
-        let found = found.map_err(|e| failure(path, e))?.into_iter();
-        let sound = |name: &str| name != "." && name != ".." && !name.contains(['/', '\\']);
-        let entry = |e: DirectoryEntry| Entry { folder: e.is_directory && !e.is_link(), name: e.name };
-        Ok(found.filter(|e| sound(&e.name)).map(entry).collect())
+        let open = Open {
+            access: access::READ_DATA,
+            share: requests::SHARE_ALL,
+            disposition: requests::FILE_OPEN,
+            options: requests::DIRECTORY_FILE,
+        };
+        let opened = self.call(requests::create(&self.path(path), open)).await;
+        let opened = opened.and_then(|opened| Ok(CreateResponse::parse(opened.body())?));
+        let folder = opened.map_err(|e| failure(path, e))?.file_id;
+        let entries = self.entries(path, folder).await;
+        let _ = self.call(requests::close(folder)).await;
+        entries
     }
 
     /// Samba lists a link as what it leads to; asked for by name, it is known.
     async fn is_own_folder(&self, path: &str) -> Outcome<bool> {
-        let found = self.tree.stat(&mut self.connection.clone(), &self.path(path)).await;
-        found.map(|info| info.is_directory && !info.is_link()).map_err(|e| failure(path, e))
+        let found = self.stat(path).await.map_err(|e| failure(path, e))?;
+        Ok(found.file_attributes & (ATTRIBUTE_DIRECTORY | ATTRIBUTE_REPARSE_POINT) == ATTRIBUTE_DIRECTORY)
     }
 
     async fn free_bytes(&self) -> Outcome<Option<u64>> {
-        let found = self.tree.fs_info(&mut self.connection.clone()).await;
-        found.map(|info| Some(info.free_bytes)).map_err(|e| failure("", e))
+        let open = Open {
+            access: 0,
+            share: requests::SHARE_ALL,
+            disposition: requests::FILE_OPEN,
+            options: requests::DIRECTORY_FILE,
+        };
+        let any = FileId::any();
+        let chain = [requests::create("", open), requests::query_size(any), requests::close(any)];
+        let found = self.call_chain(chain).await;
+        let free = found.and_then(|[_, size, _]| Ok(answers::free_bytes(answers::output(&size.message)?)?));
+        free.map(Some).map_err(|e| failure("", e))
     }
 
     async fn remove(&self, path: &str) -> Outcome<()> {
-        let outcome = self.tree.delete_file(&mut self.connection.clone(), &self.path(path)).await;
-        outcome.map_err(|e| failure(path, e))
+        self.delete(path, requests::NON_DIRECTORY_FILE).await
     }
 
     async fn remove_folder(&self, path: &str) -> Outcome<()> {
-        let outcome = self.tree.delete_directory(&mut self.connection.clone(), &self.path(path)).await;
-        outcome.map_err(|e| failure(path, e))
+        self.delete(path, requests::DIRECTORY_FILE).await
     }
 
     async fn size(&self, path: &str) -> Outcome<u64> {
-        let found = self.tree.stat(&mut self.connection.clone(), &self.path(path)).await;
-        found.map(|info| info.size).map_err(|e| failure(path, e))
+        self.stat(path).await.map(|found| found.end_of_file).map_err(|e| failure(path, e))
     }
 
     async fn create(&self, path: &str) -> Outcome<SmbFile> {
-        let access = FileAccessMask::FILE_WRITE_DATA | FileAccessMask::FILE_WRITE_ATTRIBUTES;
-        Ok(self.open_as(path, access, CreateDisposition::FileOverwriteIf).await?.0)
+        self.open_as(path, access::WRITE_DATA | access::WRITE_ATTRIBUTES, requests::FILE_OVERWRITE_IF).await
     }
 
     async fn open(&self, path: &str, to_write: bool) -> Outcome<SmbFile> {
-        let write = if to_write { FileAccessMask::FILE_WRITE_DATA } else { 0 };
-        Ok(self.open_as(path, FileAccessMask::FILE_READ_DATA | write, CreateDisposition::FileOpen).await?.0)
+        let write = if to_write { access::WRITE_DATA } else { 0 };
+        self.open_as(path, access::READ_DATA | write, requests::FILE_OPEN).await
     }
 
     async fn read(&self, file: &SmbFile, at: u64, len: u64, identity: Identity<'_>) -> Outcome<()> {
@@ -342,12 +362,10 @@ impl Share for SmbShare {
     }
 
     async fn flush(&self, file: &SmbFile, _: Identity<'_>) -> Outcome<()> {
-        let request = FlushRequest { file_id: file.id };
-        self.call::<FlushResponse>(Command::Flush, &request, 0, &file.name).await.map(drop)
+        self.call(requests::flush(file.id)).await.map(drop).map_err(|e| failure(&file.name, e))
     }
 
     async fn close(&self, file: SmbFile) -> Outcome<()> {
-        let request = CloseRequest { flags: 0, file_id: file.id };
-        self.call::<CloseResponse>(Command::Close, &request, 0, &file.name).await.map(drop)
+        self.call(requests::close(file.id)).await.map(drop).map_err(|e| failure(&file.name, e))
     }
 }

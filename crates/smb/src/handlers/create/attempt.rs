@@ -28,11 +28,11 @@ use crate::handlers::shared::still_connected;
 use crate::info_class::VOLUME_SERIAL_NUMBER;
 use crate::ntstatus;
 use crate::path::SmbPath;
-use crate::proto::header::Smb2Header;
-use crate::proto::messages::{CreateContext, DurableResponse, FileId};
 use crate::share::ShareBindings;
 use crate::state::ServerState;
 use larder_base::task;
+use larder_smb_wire::header::Smb2Header;
+use larder_smb_wire::messages::{CreateContext, DurableResponse, FileId};
 
 /// Where an attempt to open stands.
 pub(super) enum Stage {

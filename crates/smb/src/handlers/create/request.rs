@@ -17,10 +17,10 @@ use crate::handlers::reconnect::Reconnect;
 use crate::handlers::shared::{RequestTree, lookup_session};
 use crate::ntstatus;
 use crate::path::SmbPath;
-use crate::proto::header::Smb2Header;
-use crate::proto::messages::{CreateRequest, Dialect, FileId, OplockLevel};
 use crate::share::ShareBindings;
 use crate::utils::utf16le_to_units;
+use larder_smb_wire::header::Smb2Header;
+use larder_smb_wire::messages::{CreateRequest, Dialect, FileId, OplockLevel};
 
 // CreateOptions
 const FILE_DIRECTORY_FILE: u32 = 0x0000_0001;

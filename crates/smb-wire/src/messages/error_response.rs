@@ -7,7 +7,7 @@
 use binrw::{BinWrite, binrw};
 use std::io::Cursor;
 
-use crate::proto::error::ProtoResult;
+use crate::error::ProtoResult;
 
 /// MS-SMB2 §2.2.2 ERROR Response.
 ///

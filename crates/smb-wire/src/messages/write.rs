@@ -11,8 +11,8 @@ use bytes::Bytes;
 use binrw::binrw;
 
 use super::create::FileId;
-use crate::proto::error::{ProtoError, ProtoResult};
-use crate::proto::header::SMB2_HEADER_LEN;
+use crate::error::{ProtoError, ProtoResult};
+use crate::header::SMB2_HEADER_LEN;
 
 /// SMB2_WRITE_REQUEST (MS-SMB2 §2.2.21).
 #[binrw]

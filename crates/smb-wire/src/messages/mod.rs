@@ -6,18 +6,18 @@
 
 use binrw::io::SeekFrom;
 
-use crate::proto::header::SMB2_HEADER_LEN;
+use crate::header::SMB2_HEADER_LEN;
 
 /// `parse` and `write_to` of messages whose fields describe all of their bytes.
 macro_rules! codec {
     ($($message:ty),+) => {
         $(#[allow(dead_code, reason = "tests and fuzzing write requests and parse responses")]
         impl $message {
-            pub fn parse(buf: &[u8]) -> crate::proto::error::ProtoResult<Self> {
+            pub fn parse(buf: &[u8]) -> crate::error::ProtoResult<Self> {
                 Ok(<Self as binrw::BinRead>::read(&mut std::io::Cursor::new(buf))?)
             }
 
-            pub fn write_to(&self, out: &mut Vec<u8>) -> crate::proto::error::ProtoResult<()> {
+            pub fn write_to(&self, out: &mut Vec<u8>) -> crate::error::ProtoResult<()> {
                 let mut written = std::io::Cursor::new(Vec::new());
                 binrw::BinWrite::write(self, &mut written)?;
                 out.append(&mut written.into_inner());

@@ -23,7 +23,7 @@
 use binrw::{BinRead, BinWrite, binrw};
 use std::io::Cursor;
 
-use crate::proto::error::{ProtoError, ProtoResult};
+use crate::error::{ProtoError, ProtoResult};
 
 /// SMB2 protocol identifier ("\xfeSMB").
 pub const SMB2_MAGIC: [u8; 4] = [0xFE, b'S', b'M', b'B'];

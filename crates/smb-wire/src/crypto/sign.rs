@@ -18,8 +18,8 @@ use aws_lc_rs::cmac as aes_cmac;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-use crate::proto::crypto::gmac::Gmac;
-use crate::proto::error::{ProtoError, ProtoResult};
+use crate::crypto::gmac::Gmac;
+use crate::error::{ProtoError, ProtoResult};
 
 type HmacSha256 = Hmac<Sha256>;
 
@@ -108,7 +108,6 @@ pub fn sign_pieces<'a>(
 }
 
 /// Like [`sign_pieces`], for a message in one piece.
-#[cfg(test)]
 pub fn sign(msg: &mut [u8], key: &[u8; 16], algo: SigningAlgo) -> ProtoResult<()> {
     sign_pieces(msg, std::iter::empty(), key, algo)
 }

@@ -1,7 +1,7 @@
 //! Durable handle create contexts (MS-SMB2 2.2.13.2.3, 2.2.13.2.4,
 //! 2.2.13.2.11, 2.2.13.2.12, 2.2.14.2.3, 2.2.14.2.12).
 
-use crate::proto::error::{ProtoError, ProtoResult};
+use crate::error::{ProtoError, ProtoResult};
 
 use super::create::FileId;
 

@@ -1,4 +1,4 @@
-//! NTLMv2 server-side authentication and minimal SPNEGO outer envelope.
+//! NTLMv2 authentication of both sides and minimal SPNEGO outer envelope.
 //!
 //! See:
 //! * MS-NLMP - NT LAN Manager (NTLM) Authentication Protocol
@@ -8,4 +8,5 @@
 //! is not supported.
 
 pub mod ntlm;
+pub mod ntlm_client;
 pub mod spnego;

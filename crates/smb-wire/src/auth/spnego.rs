@@ -31,7 +31,7 @@
 //! }
 //! ```
 
-use crate::proto::error::{ProtoError, ProtoResult};
+use crate::error::{ProtoError, ProtoResult};
 
 // --- Universal & well-known tags --------------------------------------------
 
@@ -294,18 +294,31 @@ pub fn decode_resp_token(buf: &[u8]) -> ProtoResult<NegTokenResp> {
 /// `NegTokenInit` advertising NTLMSSP only. Used during SMB2 NEGOTIATE
 /// when the server publishes its security blob.
 pub fn encode_init_response() -> Vec<u8> {
-    // mechTypes SEQUENCE { OID NTLMSSP }
-    let mut mech_types_seq = Vec::new();
-    write_tlv(TAG_OBJECT, OID_NTLMSSP, &mut mech_types_seq);
-    let mut mech_types_outer = Vec::new();
-    write_tlv(TAG_SEQUENCE, &mech_types_seq, &mut mech_types_outer);
-    // mechTypes is [0] tagged.
-    let mut mech_types_ctx0 = Vec::new();
-    write_tlv(TAG_CTX_0, &mech_types_outer, &mut mech_types_ctx0);
+    encode_init_token(None)
+}
 
-    // NegTokenInit SEQUENCE { mechTypes [0] }
+/// DER MechTypeList of NTLMSSP alone, which a mechListMIC covers.
+pub fn ntlm_mech_types() -> Vec<u8> {
+    let mut oid = Vec::new();
+    write_tlv(TAG_OBJECT, OID_NTLMSSP, &mut oid);
+    let mut out = Vec::new();
+    write_tlv(TAG_SEQUENCE, &oid, &mut out);
+    out
+}
+
+/// Encode a GSS-API-wrapped `NegTokenInit` that offers NTLMSSP only: a
+/// client's first token has the NEGOTIATE_MESSAGE as its `mechToken`.
+pub fn encode_init_token(mech_token: Option<&[u8]>) -> Vec<u8> {
+    // NegTokenInit SEQUENCE { mechTypes [0], mechToken [2] }
+    let mut fields = Vec::new();
+    write_tlv(TAG_CTX_0, &ntlm_mech_types(), &mut fields);
+    if let Some(token) = mech_token {
+        let mut octets = Vec::new();
+        write_tlv(TAG_OCTET, token, &mut octets);
+        write_tlv(TAG_CTX_2, &octets, &mut fields);
+    }
     let mut neg_token_init = Vec::new();
-    write_tlv(TAG_SEQUENCE, &mech_types_ctx0, &mut neg_token_init);
+    write_tlv(TAG_SEQUENCE, &fields, &mut neg_token_init);
 
     // [0] NegTokenInit (negotiationToken choice)
     let mut choice_init = Vec::new();

@@ -3,7 +3,7 @@
 
 use binrw::binrw;
 
-use crate::proto::error::{ProtoError, ProtoResult};
+use crate::error::{ProtoError, ProtoResult};
 
 /// SMB2_LEASE_READ_CACHING.
 pub const LEASE_READ_CACHING: u32 = 0x01;

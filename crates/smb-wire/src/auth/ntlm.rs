@@ -1,4 +1,5 @@
-//! NTLMv2 server-side authentication.
+//! NTLMv2 authentication: what both sides share, and the server's half. [`ntlm_client`](super::ntlm_client) is the
+//! client's.
 //!
 //! Spec references (all from MS-NLMP):
 //! * §2.2.1 NTLM messages (NEGOTIATE, CHALLENGE, AUTHENTICATE)
@@ -8,10 +9,10 @@
 //! * §3.4.4 Message Integrity Code (MIC)
 //! * §4.2.4 Known-answer test vectors
 //!
-//! This module implements the **server side only**. We parse incoming
-//! `NEGOTIATE_MESSAGE` (Type 1) and `AUTHENTICATE_MESSAGE` (Type 3) blobs,
-//! produce the `CHALLENGE_MESSAGE` (Type 2) reply, and validate the client's
-//! NT response to derive a session key.
+//! The server parses incoming `NEGOTIATE_MESSAGE` (Type 1) and
+//! `AUTHENTICATE_MESSAGE` (Type 3) blobs, produces the `CHALLENGE_MESSAGE`
+//! (Type 2) reply, and validates the client's NT response to derive a session
+//! key.
 
 use hmac::{Hmac, Mac};
 use md4::{Digest, Md4};
@@ -19,7 +20,7 @@ use md5::Md5;
 use rc4::Rc4;
 use rc4::cipher::{KeyInit, StreamCipher};
 
-use crate::proto::error::{ProtoError, ProtoResult};
+use crate::error::{ProtoError, ProtoResult};
 
 type HmacMd5 = Hmac<Md5>;
 
@@ -142,12 +143,11 @@ fn utf16le_to_string(bytes: &[u8]) -> String {
 
 /// MD4 of UTF-16LE password - the "NT hash".
 pub fn nt_hash(password: &str) -> [u8; 16] {
-    let mut h = Md4::new();
-    h.update(utf16le(password));
-    let out = h.finalize();
-    let mut o = [0u8; 16];
-    o.copy_from_slice(&out);
-    o
+    let mut md4 = Md4::new();
+    for unit in password.encode_utf16() {
+        md4.update(unit.to_le_bytes());
+    }
+    md4.finalize().into()
 }
 
 /// `NTOWFv2(password, user, domain) = HMAC_MD5(NT_hash(password), UTF-16LE(UPPER(user) || domain))`.
@@ -157,7 +157,7 @@ pub fn ntowf_v2(nt_hash_bytes: &[u8; 16], user: &str, domain: &str) -> [u8; 16] 
     md5_mac(nt_hash_bytes, &[&utf16le(&user.to_uppercase()), &utf16le(domain)])
 }
 
-fn md5_mac(key: &[u8], parts: &[&[u8]]) -> [u8; 16] {
+pub(super) fn md5_mac(key: &[u8], parts: &[&[u8]]) -> [u8; 16] {
     let mut mac = HmacMd5::new_from_slice(key).expect("HMAC accepts any key length");
     for part in parts {
         mac.update(part);
@@ -182,17 +182,17 @@ fn ct_eq_16(a: &[u8], b: &[u8]) -> bool {
 /// A `(len, max_len, offset)` field descriptor as used throughout NTLMSSP messages.
 /// The parser keeps the fields used to slice payloads; `max_len` is ignored.
 #[derive(Debug, Clone, Copy)]
-struct Field {
+pub(super) struct Field {
     len: u16,
     offset: u32,
 }
 
-fn read_field(buf: &[u8], at: usize) -> ProtoResult<Field> {
+pub(super) fn read_field(buf: &[u8], at: usize) -> ProtoResult<Field> {
     let d = at.checked_add(8).and_then(|end| buf.get(at..end)).ok_or(ProtoError::Auth("field descriptor truncated"))?;
     Ok(Field { len: u16::from_le_bytes([d[0], d[1]]), offset: u32::from_le_bytes([d[4], d[5], d[6], d[7]]) })
 }
 
-fn slice_field(buf: &[u8], f: Field) -> ProtoResult<&[u8]> {
+pub(super) fn slice_field(buf: &[u8], f: Field) -> ProtoResult<&[u8]> {
     let start = f.offset as usize;
     let end = start.saturating_add(f.len as usize);
     if end > buf.len() {
@@ -201,7 +201,7 @@ fn slice_field(buf: &[u8], f: Field) -> ProtoResult<&[u8]> {
     Ok(&buf[start..end])
 }
 
-fn check_signature(buf: &[u8], expected_msg: u32) -> ProtoResult<()> {
+pub(super) fn check_signature(buf: &[u8], expected_msg: u32) -> ProtoResult<()> {
     if buf.len() < 12 {
         return Err(ProtoError::Auth("ntlmssp message too short"));
     }
@@ -424,11 +424,32 @@ impl NtlmAuthenticate {
     }
 }
 
+/// An AUTHENTICATE_MESSAGE (MS-NLMP 2.2.1.3) of its fields in the order of
+/// their descriptors, with an empty Version. The MIC, if there is room for
+/// it, is zero.
+pub(super) fn build_authenticate(fields: [&[u8]; 6], flags: u32, mic_field: bool) -> Vec<u8> {
+    let header_len = if mic_field { MIC_OFFSET + 16 } else { MIC_OFFSET };
+    let mut msg = NTLMSSP_SIGNATURE.to_vec();
+    msg.extend_from_slice(&MSG_AUTHENTICATE.to_le_bytes());
+    let mut payload = Vec::new();
+    for field in fields {
+        let offset = (header_len + payload.len()) as u32;
+        msg.extend_from_slice(&(field.len() as u16).to_le_bytes());
+        msg.extend_from_slice(&(field.len() as u16).to_le_bytes());
+        msg.extend_from_slice(&offset.to_le_bytes());
+        payload.extend_from_slice(field);
+    }
+    msg.extend_from_slice(&flags.to_le_bytes());
+    msg.resize(header_len, 0);
+    msg.extend_from_slice(&payload);
+    msg
+}
+
 /// Offset of the MIC field in an AUTHENTICATE_MESSAGE.
-const MIC_OFFSET: usize = 72;
+pub(super) const MIC_OFFSET: usize = 72;
 
 /// `MsvAvFlags` bit 0x2: the AUTHENTICATE_MESSAGE carries a MIC.
-const MSV_AV_FLAG_MIC: u32 = 0x0000_0002;
+pub(super) const MSV_AV_FLAG_MIC: u32 = 0x0000_0002;
 
 /// Offset of the AV_PAIR list in an NTLMv2 response: NTProofStr (16) and
 /// the NTLMv2_CLIENT_CHALLENGE header up to AvPairs (28).
@@ -451,7 +472,7 @@ fn ntlmv2_av_flags(nt_response: &[u8]) -> u32 {
 }
 
 /// RC4K(key, data) from MS-NLMP 6.
-fn rc4k(key: &[u8; 16], data: &[u8; 16]) -> [u8; 16] {
+pub(super) fn rc4k(key: &[u8; 16], data: &[u8; 16]) -> [u8; 16] {
     let mut out = *data;
     Rc4::new_from_slice(key).expect("RC4 accepts a 16-byte key").apply_keystream(&mut out);
     out
@@ -890,23 +911,7 @@ pub(crate) mod testing {
         let user = utf16le(m.user);
         let workstation = utf16le(m.workstation);
         let fields: [&[u8]; 6] = [m.lm, &nt, &[], &user, &workstation, m.encrypted_key];
-        let header_len = if m.mic_field { 88u32 } else { 72 };
-        let mut msg = NTLMSSP_SIGNATURE.to_vec();
-        msg.extend_from_slice(&MSG_AUTHENTICATE.to_le_bytes());
-        let mut payload = Vec::new();
-        for field in fields {
-            let offset = header_len + payload.len() as u32;
-            msg.extend_from_slice(&(field.len() as u16).to_le_bytes());
-            msg.extend_from_slice(&(field.len() as u16).to_le_bytes());
-            msg.extend_from_slice(&offset.to_le_bytes());
-            payload.extend_from_slice(field);
-        }
-        msg.extend_from_slice(&m.flags.to_le_bytes());
-        msg.extend_from_slice(&[0u8; 8]);
-        if m.mic_field {
-            msg.extend_from_slice(&[0u8; 16]);
-        }
-        msg.extend_from_slice(&payload);
+        let msg = build_authenticate(fields, m.flags, m.mic_field);
         (msg, key_exchange_key)
     }
 }

@@ -19,6 +19,11 @@ pub mod sign;
 pub use encrypt::{Cipher, SessionCipher, TRANSFORM_HEADER_LEN};
 pub use kdf::{signing_key_30, signing_key_311};
 pub use preauth::PreauthIntegrity;
-#[cfg(test)]
-pub use sign::sign;
-pub use sign::{SigningAlgo, sign_pieces, verify};
+pub use sign::{SigningAlgo, sign, sign_pieces, verify};
+
+/// Random bytes that nobody can guess.
+pub fn random<const N: usize>() -> crate::error::ProtoResult<[u8; N]> {
+    let mut bytes = [0; N];
+    aws_lc_rs::rand::fill(&mut bytes).map_err(|_| crate::error::ProtoError::Crypto("no random numbers"))?;
+    Ok(bytes)
+}

@@ -20,7 +20,7 @@
 
 use bytes::Bytes;
 
-use crate::proto::error::{ProtoError, ProtoResult};
+use crate::error::{ProtoError, ProtoResult};
 
 /// Length of the Direct-TCP frame header (4 bytes).
 pub const FRAME_HEADER_LEN: usize = 4;

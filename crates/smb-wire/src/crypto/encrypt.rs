@@ -24,8 +24,8 @@ use ccm::Ccm;
 use ccm::aead::{AeadInOut, KeyInit};
 use ccm::consts::{U11, U16};
 
-use crate::proto::crypto::kdf::smb2_kdf_into;
-use crate::proto::error::{ProtoError, ProtoResult};
+use crate::crypto::kdf::smb2_kdf_into;
+use crate::error::{ProtoError, ProtoResult};
 
 type Aes128Ccm = Ccm<Aes128, U16, U11>;
 type Aes256Ccm = Ccm<Aes256, U16, U11>;
@@ -153,6 +153,24 @@ pub fn transform_session_id(frame: &[u8]) -> Option<u64> {
     Some(u64::from_le_bytes(id.try_into().expect("8 bytes")))
 }
 
+/// The keys, in the first `len` bytes each, of what the server sends and of
+/// what the client sends.
+fn derive_keys(session_key: &[u8], preauth_hash: Option<&[u8; 64]>, len: usize) -> ([u8; 32], [u8; 32]) {
+    let (mut to_client, mut to_server) = ([0; 32], [0; 32]);
+    let (out, into) = (&mut to_client[..len], &mut to_server[..len]);
+    match preauth_hash {
+        Some(hash) => {
+            smb2_kdf_into(session_key, b"SMBS2CCipherKey\x00", hash, out);
+            smb2_kdf_into(session_key, b"SMBC2SCipherKey\x00", hash, into);
+        }
+        None => {
+            smb2_kdf_into(session_key, b"SMB2AESCCM\x00", b"ServerOut\x00", out);
+            smb2_kdf_into(session_key, b"SMB2AESCCM\x00", b"ServerIn \x00", into);
+        }
+    }
+    (to_client, to_server)
+}
+
 /// A session's encryption and decryption keys (Session.EncryptionKey and
 /// Session.DecryptionKey) and the counter its nonces come from.
 pub struct SessionCipher {
@@ -177,21 +195,14 @@ impl SessionCipher {
     /// with SMB 3.1.1's `preauth_hash`, or the SMB 3.0 labels without it.
     /// 256-bit ciphers take 32-byte keys.
     pub fn derive(cipher: Cipher, session_key: &[u8], preauth_hash: Option<&[u8; 64]>) -> Self {
-        let len = cipher.key_len();
-        let mut encryption_key = [0u8; 32];
-        let mut decryption_key = [0u8; 32];
-        let (out, into) = (&mut encryption_key[..len], &mut decryption_key[..len]);
-        match preauth_hash {
-            Some(hash) => {
-                smb2_kdf_into(session_key, b"SMBS2CCipherKey\x00", hash, out);
-                smb2_kdf_into(session_key, b"SMBC2SCipherKey\x00", hash, into);
-            }
-            None => {
-                smb2_kdf_into(session_key, b"SMB2AESCCM\x00", b"ServerOut\x00", out);
-                smb2_kdf_into(session_key, b"SMB2AESCCM\x00", b"ServerIn \x00", into);
-            }
-        }
-        Self::new(cipher, &encryption_key[..len], &decryption_key[..len])
+        let (to_client, to_server) = derive_keys(session_key, preauth_hash, cipher.key_len());
+        Self::new(cipher, &to_client[..cipher.key_len()], &to_server[..cipher.key_len()])
+    }
+
+    /// The client's keys: the server's, the other way round (MS-SMB2 3.2.5.3.1).
+    pub fn derive_for_client(cipher: Cipher, session_key: &[u8], preauth_hash: Option<&[u8; 64]>) -> Self {
+        let (to_client, to_server) = derive_keys(session_key, preauth_hash, cipher.key_len());
+        Self::new(cipher, &to_server[..cipher.key_len()], &to_client[..cipher.key_len()])
     }
 
     /// Encrypts the message that lies in `pieces` for `session_id` and

@@ -2,7 +2,7 @@
 
 use binrw::binrw;
 
-use crate::proto::header::SMB2_HEADER_LEN;
+use crate::header::SMB2_HEADER_LEN;
 
 /// SMB2_TREE_CONNECT_REQUEST (MS-SMB2 §2.2.9).
 ///

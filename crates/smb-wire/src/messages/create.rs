@@ -7,7 +7,7 @@
 
 use binrw::binrw;
 
-use crate::proto::error::{ProtoError, ProtoResult};
+use crate::error::{ProtoError, ProtoResult};
 
 /// SMB2 FileId - opaque 16 bytes (volatile + persistent).
 ///

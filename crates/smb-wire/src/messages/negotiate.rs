@@ -4,7 +4,7 @@
 use binrw::{BinRead, BinWrite, binrw};
 use std::io::Cursor;
 
-use crate::proto::error::ProtoResult;
+use crate::error::ProtoResult;
 
 // ---------------------------------------------------------------------------
 // Dialect
@@ -147,7 +147,7 @@ impl NegotiateContext {
             let pad = (8 - (consumed_total % 8)) % 8;
             if pad > 0 {
                 if buf.len() < pad {
-                    return Err(crate::proto::error::ProtoError::Malformed("negotiate context alignment underflow"));
+                    return Err(crate::error::ProtoError::Malformed("negotiate context alignment underflow"));
                 }
                 buf = &buf[pad..];
                 consumed_total += pad;
