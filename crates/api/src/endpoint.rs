@@ -123,7 +123,8 @@ pub trait Query: Sized {
     fn read(query: Option<&str>) -> Option<Self>;
 }
 
-/// Requests and answers. Each is described by the schema, which only tests make (`openapi.made_in_tests`).
+/// Requests and answers. Each is described by the schema, which only tests make
+/// (`openapi.made_in_tests`).
 #[cfg(test)]
 pub trait Described: schemars::JsonSchema {}
 #[cfg(test)]

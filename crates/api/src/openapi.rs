@@ -1,7 +1,7 @@
 //! The schema of the API, in the form of OpenAPI 3.1: what `larder api` prints, and `docs/api.json`.
 //!
-//! - `openapi.made_in_tests`: the document follows from the declarations and their types. A test makes it and compares,
-//!   so the program has the file and not the code that makes it.
+//! - `openapi.made_in_tests`: the document follows from the declarations and their types. A test
+//!   makes it and compares, so the program has the file and not the code that makes it.
 
 use serde_json::Value;
 

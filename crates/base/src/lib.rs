@@ -24,9 +24,10 @@ pub mod traffic;
 pub mod units;
 pub mod wipe;
 
-/// Puts the future of an `async fn` on the heap, `Send`. An `async fn` is compiled in each crate that polls it, with all that it
-/// awaits; a boxed one is compiled where it stands. Where one crate's calls are asked by several others, an allocation for each
-/// call is less than a copy of everything below for each caller.
+/// Puts the future of an `async fn` on the heap, `Send`. An `async fn` is compiled in each crate
+/// that polls it, with all that it awaits; a boxed one is compiled where it stands. Where one
+/// crate's calls are asked by several others, an allocation for each call is less than a copy of
+/// everything below for each caller.
 pub use async_recursion::async_recursion as boxed;
 pub use clock::{Clock, Timestamp};
 pub use features::Features;

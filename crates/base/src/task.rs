@@ -1,5 +1,6 @@
-//! Tasks of tokio, boxed. What tokio compiles for a task, some twenty functions, it compiles for each kind of future, and there are
-//! hundreds of kinds; boxed ones are all of one kind. A task costs one allocation more than tokio's own, a blocking one two.
+//! Tasks of tokio, boxed. What tokio compiles for a task, some twenty functions, it compiles for
+//! each kind of future, and there are hundreds of kinds; boxed ones are all of one kind. A task
+//! costs one allocation more than tokio's own, a blocking one two.
 
 use std::any::Any;
 use std::marker::PhantomData;
@@ -38,7 +39,8 @@ fn start(runtime: &Handle, work: Pin<Box<dyn Future<Output = ()> + Send>>) -> Jo
 
 type Work = Box<dyn FnOnce() -> Box<dyn Any + Send> + Send>;
 
-/// Runs work that blocks on a thread for such work. It begins at once, and goes on when nobody waits for it any more.
+/// Runs work that blocks on a thread for such work. It begins at once, and goes on when nobody
+/// waits for it any more.
 ///
 /// # Panics
 /// As [`spawn`].

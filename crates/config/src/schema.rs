@@ -1,7 +1,7 @@
 //! The JSON schema of the file, and the file with its defaults written out.
 //!
-//! - `schema.made_in_tests`: the schema follows from the file's types. A test makes it and compares, so the program has
-//!   `docs/larder.schema.json` and not the code that makes it.
+//! - `schema.made_in_tests`: the schema follows from the file's types. A test makes it and
+//!   compares, so the program has `docs/larder.schema.json` and not the code that makes it.
 //! - `schema.defaults_are_true`: a default that the schema names is what the file means without that key. So a file
 //!   with its defaults written out means the same. A default that depends on something else is in words and not in the
 //!   schema, and a table that says something by being there (`x-means-something`) is not written.

@@ -1,7 +1,8 @@
 //! JSON in the bodies of requests and answers.
 //!
-//! - `json.one_form`: each type is read by `serde_json::from_slice` alone, the form of the client too. The code that
-//!   reads a type is compiled again for every other form. So the place of an error is found afterwards, in the text.
+//! - `json.one_form`: each type is read by `serde_json::from_slice` alone, the form of the client
+//!   too. The code that reads a type is compiled again for every other form. So the place of an
+//!   error is found afterwards, in the text.
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
@@ -13,7 +14,8 @@ use futures::future::BoxFuture;
 use serde::Serialize;
 use serde_json::error::Category;
 
-/// The body of a request, or the response to one without JSON, or with more of it than the router's limit.
+/// The body of a request, or the response to one without JSON, or with more of it than the router's
+/// limit.
 pub(super) fn body(request: Request) -> BoxFuture<'static, Result<Bytes, Response>> {
     async {
         if !is_json(request.headers()) {

@@ -1,5 +1,5 @@
-//! Input that the SMB server and the bench's client decode: frames, requests and their contents, logons, remote procedure calls; and the names,
-//! rules and times in them, as the door has them.
+//! Input that the SMB server and the bench's client decode: frames, requests and their contents,
+//! logons, remote procedure calls; and the names, rules and times in them, as the door has them.
 
 mod decoders;
 

@@ -10,7 +10,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
 use futures::future::BoxFuture;
-use larder_base::boxed;
 use larder_fs::places::catalog_of;
 use larder_fs::*;
 use object_store::path::Path;
@@ -77,7 +76,6 @@ type Segments<'a> = BTreeMap<SegmentId, (&'a str, Vec<Range<u64>>)>;
 impl Registry {
     /// The files and metadata that lose bytes with these objects. Opens the volumes concerned; without
     /// objects it reads nothing, so that whoever only looks is no user of the pool for a scrub.
-    #[boxed]
     pub async fn damaged_files(&self, objects: &[DamagedObject]) -> FsResult<DamageReport> {
         let mut report = DamageReport::default();
         if objects.is_empty() {

@@ -2,7 +2,6 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use larder_base::boxed;
 use larder_base::metrics::Metrics;
 use larder_fs::Cred;
 
@@ -27,7 +26,6 @@ impl Registry {
     }
 
     /// Adds the figures of the open volumes of `pool`. Does no I/O.
-    #[boxed]
     pub async fn metrics(&self, pool: &str, out: &mut Metrics) {
         let labels = [("pool", pool)];
         let memory = self.memory();

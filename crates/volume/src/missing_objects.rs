@@ -8,7 +8,6 @@
 use std::collections::BTreeMap;
 
 use futures::StreamExt;
-use larder_base::boxed;
 use larder_fs::*;
 use object_store::path::Path;
 use object_store::{ObjectStore, Result};
@@ -36,7 +35,6 @@ pub struct MissingObjects {
 impl Registry {
     /// Compares the objects that open volumes need with the list of the store. Touches no disk
     /// where the store has its list in memory. Volumes that are not open are not asked.
-    #[boxed]
     pub async fn missing_objects(&self) -> FsResult<MissingObjects> {
         let mut gone = MissingObjects::default();
         for (_, volume) in self.open_volumes().await {

@@ -5,7 +5,6 @@
 //!   to a snapshot keeps it: the clients of then are not those of now.
 
 use bytes::Bytes;
-use larder_base::boxed;
 use larder_fs::{FsError, FsResult, Ino};
 
 use crate::cores::Cores;
@@ -19,7 +18,6 @@ const RECORD_BYTES_MAX: usize = 1 << 20;
 
 impl Volume {
     /// The record as it was written last, by whichever machine.
-    #[boxed]
     pub async fn nfs_clients(&self) -> FsResult<Option<Bytes>> {
         let key = keys::xattr_key(Ino::ROOT, own_records::NFS_CLIENTS);
         let value = self.state.meta.get(&key).await?;
@@ -27,7 +25,6 @@ impl Volume {
     }
 
     /// Replaces the record, durably as any change of the volume.
-    #[boxed]
     pub async fn set_nfs_clients(&self, record: &[u8]) -> FsResult<()> {
         if record.len() > RECORD_BYTES_MAX {
             return Err(FsError::TooBig);

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use larder_base::boxed;
 use larder_fs::*;
 
 use crate::keys;
@@ -70,7 +69,6 @@ impl State {
 impl Volume {
     /// What the files of each user and group take up, and their quotas, in the order of numbers: those that have files or a quota.
     /// Stores what is in memory, and counts all inodes first where that was not yet done since the volume was opened.
-    #[boxed]
     pub async fn owners(&self) -> FsResult<Vec<OwnerUse>> {
         let state = &self.state;
         state.count_owners();

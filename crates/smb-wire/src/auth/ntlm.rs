@@ -1,5 +1,5 @@
-//! NTLMv2 authentication: what both sides share, and the server's half. [`ntlm_client`](super::ntlm_client) is the
-//! client's.
+//! NTLMv2 authentication: what both sides share, and the server's half.
+//! [`ntlm_client`](super::ntlm_client) is the client's.
 //!
 //! Spec references (all from MS-NLMP):
 //! * §2.2.1 NTLM messages (NEGOTIATE, CHALLENGE, AUTHENTICATE)

@@ -15,7 +15,6 @@
 //!   whose source goes on with the keys that it had.
 //! - `sealing.another_source`: what is sent from now on does not fit replicas of before, which lack the keys. So it has another source.
 
-use larder_base::boxed;
 use larder_fs::*;
 use uuid::Uuid;
 
@@ -144,7 +143,6 @@ impl Registry {
     }
 
     /// Every object is sealed with the newest key by now.
-    #[boxed]
     pub async fn end_sealing(&self, id: Uuid) -> FsResult<()> {
         self.update(|document| {
             let entry = document.volumes.iter_mut().find(|entry| entry.info.id == id && !entry.doomed);

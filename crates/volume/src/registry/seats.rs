@@ -26,7 +26,7 @@
 
 use std::sync::atomic::Ordering;
 
-use larder_base::{Seat, boxed};
+use larder_base::Seat;
 use larder_fs::*;
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
@@ -138,7 +138,6 @@ impl Registry {
     }
 
     /// All volumes of the store, those of other seats too.
-    #[boxed]
     pub async fn seated(&self) -> FsResult<Vec<Seated>> {
         let (document, _) = self.read().await?;
         let living = document.volumes.into_iter().filter(|entry| !entry.doomed);
@@ -147,7 +146,6 @@ impl Registry {
     }
 
     /// Another one than before means that the registry has changed. One request.
-    #[boxed]
     pub async fn version(&self) -> FsResult<Option<String>> {
         match self.store().head(&Path::from(REGISTRY)).await {
             Ok(found) => Ok(found.e_tag.or(found.version)),
@@ -157,7 +155,6 @@ impl Registry {
     }
 
     /// Asks whoever sits at `to` whether it takes the volume. [`FsError::Refused`] says why a volume cannot go.
-    #[boxed]
     pub async fn offer(&self, name: &str, to: &Seat) -> FsResult<Uuid> {
         let mut id = None;
         self.update(|document| {
@@ -176,7 +173,6 @@ impl Registry {
 
     /// Takes an offer back (`seats.offer_is_no_promise`). Whose the volume is afterwards: nothing of before arrives any more then
     /// (`seats.late_puts_fail`).
-    #[boxed]
     pub async fn settle(&self, id: Uuid) -> FsResult<Seat> {
         let mut seat = None;
         self.update(|document| {
@@ -193,7 +189,6 @@ impl Registry {
     }
 
     /// Answers an offer to this seat. Whether there is one.
-    #[boxed]
     pub async fn accept(&self, id: Uuid, told: &[String]) -> FsResult<bool> {
         let told: Vec<String> =
             told.iter().take(TOLD_MAX).map(|line| line.chars().take(TOLD_BYTES_MAX).collect()).collect();
@@ -217,7 +212,6 @@ impl Registry {
 
     /// Closes the volume and gives it to the seat that has accepted it. [`FsError::Busy`] while somebody uses it; after any error but
     /// that one nobody opens it here before [`Registry::settle`] has said whose it is.
-    #[boxed]
     pub async fn give(&self, id: Uuid) -> FsResult<()> {
         // Nobody opens it meanwhile (`seats.entry_decides`).
         let mut open = self.open.lock().await;
@@ -250,7 +244,6 @@ impl Registry {
     }
 
     /// The volume was given to this seat, and is served: the giver need not wait any more. Or why it is not served.
-    #[boxed]
     pub async fn took(&self, id: Uuid, fault: Option<&str>) -> FsResult<()> {
         self.update(|document| {
             let entry = find_id(document, id)?;

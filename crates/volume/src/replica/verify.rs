@@ -1,7 +1,6 @@
 //! Whether a replica has all that its snapshots need. No key is needed: contents are compared with nothing but the checksums below.
 
 use futures::TryStreamExt;
-use larder_base::boxed;
 use larder_fs::*;
 use object_store::path::Path;
 use object_store::{GetOptions, ObjectStore, ObjectStoreExt};
@@ -28,7 +27,6 @@ pub struct ReplicaReport {
 
 impl Registry {
     /// Looks for every object that the snapshots of a replica need, and with `read_data` reads all of it.
-    #[boxed]
     pub async fn check_replica(&self, name: &str, read_data: bool) -> FsResult<ReplicaReport> {
         let (entry, document) = self.replica_document(name).await?;
         let mut report = ReplicaReport::default();
