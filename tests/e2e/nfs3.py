@@ -482,13 +482,16 @@ class Nfs3(Rpc):
             if not page.data:
                 raise RpcError("READ gave nothing and no end of file")
 
-    def write_all(self, handle, data, chunk=1 << 20, depth=8, at=0):
-        """Unstable writes with `depth` in flight, then COMMIT; returns the verifier."""
-        self.pipeline(
+    def write_all(self, handle, data, chunk=1 << 20, depth=8, at=0, all_taken=False):
+        """Unstable writes with `depth` in flight, then COMMIT; returns the verifier. `all_taken`: a refused write is an error."""
+        statuses = self.pipeline(
             [(WRITE, opaque(handle) + u64(at + o) + u32(len(data[o:o + chunk])) + u32(UNSTABLE) + opaque(data[o:o + chunk]))
              for o in range(0, len(data), chunk)],
             depth,
         )
+        for status in statuses:
+            if all_taken and status:
+                raise NfsError(WRITE, status, None)
         return self.commit(handle).verifier
 
     def pipeline(self, calls, depth=32):

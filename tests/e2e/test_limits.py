@@ -346,7 +346,7 @@ def test_a_disk_without_inodes_costs_nothing_its_redundancy(loop_disks, folder, 
     def write(nfs, name, size):
         data = payload(size, len(name) + size)
         try:
-            nfs.write_all(nfs.create(nfs.root, name).handle, data)
+            nfs.write_all(nfs.create(nfs.root, name).handle, data, all_taken=True)
             acknowledged[name] = data
         except NfsError as error:
             assert error.status in (NOSPC, DQUOT), error

@@ -189,6 +189,7 @@ def test_a_copy_waits_for_delegations_of_others(house, four, name):
         assert content(reader, read, len(data)) == data
 
 
+@pytest.mark.alone
 def test_ten_gibibytes_within_a_volume_take_less_than_a_second(house, four, name):
     """Really written ones: of each extent there is data, in as many extents as 10 GiB have."""
     written, whole = 128 * MIB, 10 << 30
