@@ -67,7 +67,8 @@ impl Contents {
         self.pool.slice(self.range(file, generation, offset, len_max))
     }
 
-    /// Any length, in one buffer: for clients that want it so.
+    /// Any length, in one buffer.
+    #[cfg(test)]
     pub fn copy(&self, file: u64, generation: u64, offset: u64, len: usize) -> Vec<u8> {
         let mut out = Vec::with_capacity(len);
         while out.len() < len {

@@ -62,7 +62,7 @@ impl ChangeNotifyResponse {
 
     /// The response body carrying the entries `buffer`. Without entries
     /// the body is the 8 fixed bytes, as Windows sends it.
-    pub(crate) fn encode(buffer: &[u8]) -> Vec<u8> {
+    pub fn encode(buffer: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(8 + buffer.len());
         out.extend_from_slice(&9u16.to_le_bytes());
         out.extend_from_slice(&Self::BUFFER_OFFSET.to_le_bytes());
@@ -76,7 +76,7 @@ impl ChangeNotifyResponse {
 /// `buf`, padded to 4 bytes, and points the NextEntryOffset of the entry
 /// at `last` to it; `last` then names the new entry. An entry equal to the
 /// one at `last` is not added again.
-pub(crate) fn push_entry(buf: &mut Vec<u8>, last: &mut Option<usize>, action: u32, name: &[u16]) {
+pub fn push_entry(buf: &mut Vec<u8>, last: &mut Option<usize>, action: u32, name: &[u16]) {
     let name_len = name.len() * 2;
     if let Some(at) = *last {
         let same_name = buf[at + 8..at + 12] == (name_len as u32).to_le_bytes()
@@ -98,7 +98,7 @@ pub(crate) fn push_entry(buf: &mut Vec<u8>, last: &mut Option<usize>, action: u3
 
 /// Length of the entries in `buf` without the padding after the last one,
 /// which starts at `last`: what a response carries.
-pub(crate) fn entries_len(buf: &[u8], last: Option<usize>) -> usize {
+pub fn entries_len(buf: &[u8], last: Option<usize>) -> usize {
     match last {
         Some(at) => {
             let name_len = u32::from_le_bytes(buf[at + 8..at + 12].try_into().expect("4 bytes"));
