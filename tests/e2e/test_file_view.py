@@ -169,14 +169,17 @@ class View:
         script = "return [...document.querySelectorAll('tbody tr')].find((row) => row.dataset.name === arguments[0])"
         return wait_for(lambda: self.browser.run(script, name), 20, self.names)
 
-    def menu(self, name, item):
-        def opened():
+    def click_in(self, name, selector):
+        def clicked():
             try:
-                self.row(name).find_element(By.CSS_SELECTOR, ".more button").click()
+                self.row(name).find_element(By.CSS_SELECTOR, selector).click()
                 return True
             except StaleElementReferenceException:  # the page was drawn anew meanwhile
                 return False
-        wait_for(opened, 20)
+        wait_for(clicked, 20)
+
+    def menu(self, name, item):
+        self.click_in(name, ".more button")
         wait_for(lambda: self.browser.shown("[role=menuitem]", item), 10).click()
 
     def press(self, text):
@@ -291,9 +294,10 @@ def test_a_browser_changes_files_and_a_mount_sees_it(daemon, view, folder):
     wait_for(lambda: view.browser.shows("new <b>folder", "dialog p"), 10)
     view.press("Move here")
     wait_for(lambda: (seen / "new <b>folder/räumt.txt").exists(), 20)
+    wait_for(lambda: "räumt.txt" not in view.names(), 20)
     # A selection, and by the keyboard.
     for name in ["file-0", "file-1", "source"]:
-        view.row(name).find_element(By.CSS_SELECTOR, ".pick input").click()
+        view.click_in(name, ".pick input")
     view.one(".selection .button")
     next(button for button in view.all(".selection .button") if button.text == "Delete").click()
     assert (seen / "source").exists(), "nothing goes before the answer"

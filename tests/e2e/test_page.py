@@ -496,6 +496,9 @@ def test_an_open_page_leaves_the_disks_alone(own, browser):
     daemon = own("--page", "127.0.0.1:0").start()
     with contextlib.closing(enter(daemon, browser)):
         watch = Watch(daemon.disks)
+        # The program's own code is read when it is first needed.
+        browser.visit(daemon.info["page"]["url"] + "+/")
+        wait_for(lambda: browser.run(STREAMS))
         settle(watch)
         before = io_bytes(daemon)
         # The page made anew, and rounds of its stream, the longest of which is of 10 s.

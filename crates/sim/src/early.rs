@@ -182,7 +182,7 @@ pub struct EarlyReceipts(pub Arc<dyn LogStore>);
 impl LogStore for EarlyReceipts {
     async fn begin(&self, stream: &str, id: u64, payload: Vec<Bytes>) -> Result<Receipt, LogError> {
         let receipt = self.0.begin(stream, id, payload).await?;
-        drop(task::spawn(receipt));
+        drop(task::spawn_for(receipt));
         Ok(Box::pin(async { Ok(()) }))
     }
 
