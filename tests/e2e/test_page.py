@@ -470,6 +470,7 @@ def io_bytes(daemon):
     return int(lines["read_bytes"]), int(lines["write_bytes"])
 
 
+@pytest.mark.alone
 def test_pages_that_list_volumes_and_records_read_no_disk(own):
     """The second visit answers from memory; something written to the pool is seen by the next."""
     daemon = own("--page", "127.0.0.1:0").start()
@@ -491,14 +492,11 @@ def test_pages_that_list_volumes_and_records_read_no_disk(own):
     ended(daemon)
 
 
-@pytest.mark.long
+@pytest.mark.alone
 def test_an_open_page_leaves_the_disks_alone(own, browser):
     daemon = own("--page", "127.0.0.1:0").start()
     with contextlib.closing(enter(daemon, browser)):
         watch = Watch(daemon.disks)
-        # The program's own code is read when it is first needed.
-        browser.visit(daemon.info["page"]["url"] + "+/")
-        wait_for(lambda: browser.run(STREAMS))
         settle(watch)
         before = io_bytes(daemon)
         # The page made anew, and rounds of its stream, the longest of which is of 10 s.
