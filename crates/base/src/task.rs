@@ -69,3 +69,35 @@ impl<T: 'static> Future for Blocking<T> {
         Poll::Ready(Ok(*result))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn results_come_back() {
+        assert_eq!(spawn_for(async { 5 }).await.unwrap(), 5);
+        assert_eq!(blocking(|| String::from("read")).await.unwrap(), "read");
+        spawn(async {}).await.unwrap();
+        spawn_on(&Handle::current(), async {}).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_told_to_whoever_waits() {
+        assert!(blocking(|| -> u8 { panic!("expected") }).await.unwrap_err().is_panic());
+        assert!(spawn(async { panic!("expected") }).await.unwrap_err().is_panic());
+    }
+
+    /// As a write that must not be cut off when its request is.
+    #[tokio::test]
+    async fn blocking_work_goes_on_when_nobody_waits() {
+        let (begin, begun) = mpsc::channel();
+        let (done, ended) = mpsc::channel();
+        drop(blocking(move || done.send(begun.recv().unwrap()).unwrap()));
+        begin.send(5).unwrap();
+        assert_eq!(blocking(move || ended.recv().unwrap()).await.unwrap(), 5);
+    }
+}
