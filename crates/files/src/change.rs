@@ -19,8 +19,7 @@ use crate::{Files, Open, Uses};
 
 impl Files {
     /// Writes `data` at `offset` (in bytes), all or nothing, after other clients have given back their caches.
-    /// [`FsError::NoSpace`] or [`FsError::Quota`] if there is no room.
-    #[boxed]
+    /// [`FsError::NoSpace`] or [`FsError::Quota`] if there is no room. `files.data_unboxed`
     pub async fn write(
         &self,
         cred: &Cred,
@@ -32,7 +31,7 @@ impl Files {
         let mut judged = self.judged_write(cred, offset, &data)?;
         if self.bound_bytes.is_some() {
             let len = data.iter().map(|piece| piece.len() as u64).sum();
-            self.check_bound(ino, offset.saturating_add(len), len).await?;
+            Box::pin(self.check_bound(ino, offset.saturating_add(len), len)).await?;
         }
         if let Some(write) = &mut judged {
             Box::pin(self.look_below(cred, ino, write)).await;

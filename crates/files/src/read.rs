@@ -17,8 +17,7 @@ use crate::{Files, HeldInode, Open, Uses};
 
 impl Files {
     /// At most [`larder_fs::IO_BYTES_MAX`] bytes, including writes that other clients still
-    /// cache (`files.recall_first`). The caller has checked the rights.
-    #[boxed]
+    /// cache (`files.recall_first`). The caller has checked the rights. `files.data_unboxed`
     pub async fn read(&self, ino: Ino, offset: u64, len: usize) -> FsResult<ReadData> {
         traffic::waiting(Wait::Other, self.recall(ino, Recall::Writes)).await;
         let read = self.tree.read(ino, offset, len).await?;
@@ -109,8 +108,7 @@ impl Files {
         self.tree.access(cred, ino, mask).await
     }
 
-    /// As [`Files::resolve`], with the permissions that `cred` has.
-    #[boxed]
+    /// As [`Files::resolve`], with the permissions that `cred` has. `files.data_unboxed`
     pub async fn resolve_granted(&self, cred: &Cred, id: FileId) -> FsResult<(Attr, AccessMask)> {
         self.tree.resolve_granted(cred, id).await
     }

@@ -109,9 +109,12 @@ impl Events {
             watched.retain(|one| one.seen.has_changed().is_ok());
             watched.iter().filter(|one| one.origin != by).cloned().collect()
         };
-        if others.is_empty() {
-            return;
+        if !others.is_empty() {
+            Box::pin(self.await_each(others, timeout)).await;
         }
+    }
+
+    async fn await_each(&self, others: Vec<Watched>, timeout: Duration) {
         let sent = *self.sent.lock();
         for mut one in others {
             if *one.seen.borrow() < one.given_up.load(Ordering::Relaxed) {

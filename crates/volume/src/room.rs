@@ -84,7 +84,7 @@ impl State {
         if self.has_quota_for(&wanted, self.data.usage().dirty_bytes) {
             return Ok(());
         }
-        wanted.bytes = len - self.data.held_bytes(inode, range).await?.min(len);
+        wanted.bytes = len - Box::pin(self.data.held_bytes(inode, range)).await?.min(len);
         Box::pin(self.wait_for_quota(wanted)).await
     }
 

@@ -132,7 +132,8 @@ impl State {
         }
     }
 
-    /// Where every operation begins.
+    /// Where every operation begins. Here and in reads and writes, whatever waits is behind a box: the state of an operation
+    /// that finds all in memory is small, and each door's crate has its code once more.
     pub(crate) async fn inode(&self, ino: Ino) -> FsResult<Arc<Inode>> {
         self.prove_tenure().await?;
         // What is cached of a snapshot outlives it.
@@ -143,7 +144,7 @@ impl State {
         }
         let inode = match self.inodes.cached(ino) {
             Some(inode) => inode,
-            None => self.inodes.load(ino).await?,
+            None => Box::pin(self.inodes.load(ino)).await?,
         };
         if let Place::Catalog(dir) = place_of(ino) {
             self.catalog.refresh(dir, &mut inode.core.lock())?;

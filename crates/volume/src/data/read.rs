@@ -72,10 +72,7 @@ impl Data {
             }
             match plan {
                 ReadPlan::Ready(chunks) => return Ok(chunks),
-                ReadPlan::Unknown => {
-                    let _loading = inode.file.extents_lock.read().await;
-                    traffic::waiting(Wait::Disk, inner.ensure_loaded(inode, offset..end)).await?;
-                }
+                ReadPlan::Unknown => Box::pin(inner.load_under_lock(inode, offset..end)).await?,
                 ReadPlan::Missing(missing) => {
                     if std::mem::take(&mut may_be_scattered) && is_sequential == Some(false) {
                         inner.read_around(inode, &(offset..end));
@@ -175,6 +172,11 @@ impl Inner {
 
     pub(super) fn key_of(&self, record: &RecordRef, piece: Option<u16>) -> RecordKey {
         (self.volume, record.segment, record.position, piece)
+    }
+
+    async fn load_under_lock(&self, inode: &Arc<Inode>, range: Range<u64>) -> FsResult<()> {
+        let _loading = inode.file.extents_lock.read().await;
+        traffic::waiting(Wait::Disk, self.ensure_loaded(inode, range)).await
     }
 
     /// Plans a read of `range` (`reading.one_moment`). The first plan of a read finds out whether it

@@ -59,14 +59,17 @@ impl Data {
         }
         let data = slotted(inode, at, tidy(data), bytes);
         self.0.parts.mark_sealed(&data);
-        let covered = self.0.covered(inode, at, bytes as u64).await?;
+        let covered = match inode.file.has_reserved.load(Ordering::Acquire) {
+            true => Box::pin(self.0.covered(inode, at, bytes as u64)).await?,
+            false => 0,
+        };
         let charge = self.0.admit(bytes as u64, covered, data.len() as u64).await?;
         let accepted = {
             let uncut = self.0.cut.enter().await;
             self.0.accept(&uncut, inode, (at, data), charge, now, update)?
         };
         if stability > Stability::Unstable {
-            self.commit(inode).await?;
+            Box::pin(self.commit(inode)).await?;
         }
         Ok(accepted)
     }
@@ -141,9 +144,6 @@ impl Inner {
     /// Bytes of a write that have a promise of room already: those in a reserved range, or over
     /// data in memory there.
     async fn covered(&self, inode: &Arc<Inode>, at: WriteAt, bytes: u64) -> FsResult<u64> {
-        if !inode.file.has_reserved.load(Ordering::Acquire) {
-            return Ok(0);
-        }
         self.ensure_reserved(inode).await?;
         let state = inode.file.state.lock();
         let start = match at {
@@ -162,11 +162,16 @@ impl Inner {
         let charge = bytes + pieces * PIECE_BYTES;
         let memory = &self.parts.memory;
         let ask = if covered == bytes { RoomRequest::Promised(bytes) } else { RoomRequest::New(bytes - covered) };
-        if self.has_room(ask) {
-            if let Some(charge) = memory.try_acquire(charge) {
-                return Ok(charge);
-            }
-        } else {
+        let has_room = self.has_room(ask);
+        if has_room && let Some(charge) = memory.try_acquire(charge) {
+            return Ok(charge);
+        }
+        Box::pin(self.await_room(bytes, charge, (!has_room).then_some(ask))).await
+    }
+
+    async fn await_room(&self, bytes: u64, charge: u64, ask: Option<RoomRequest>) -> FsResult<Charge> {
+        let memory = &self.parts.memory;
+        if let Some(ask) = ask {
             self.wait_for_room(ask).await?;
         }
         let delay = memory.delay(self.parts.clock.elapsed(), bytes);
