@@ -1,6 +1,7 @@
 //! Dependencies point one way, down: the table of layers, enforced.
 #![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeSet;
 use std::process::Command;
 
 /// Which crates of this workspace each may use. A crate that is not in the table fails the test: put it there
@@ -169,4 +170,28 @@ fn dependencies_point_down() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Packages with their features, as cargo builds them for `selection`, from its `edges`.
+fn built(selection: &[&str], edges: &str) -> BTreeSet<String> {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["tree", "--locked", "--offline", "--prefix", "none", "--format", "{p} [{f}]", "--edges", edges])
+        .args(selection)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let lines = String::from_utf8(output.stdout).unwrap();
+    lines.lines().map(|line| line.trim_end_matches(" (*)").to_owned()).filter(|line| !line.is_empty()).collect()
+}
+
+/// A feature that a test alone asks for makes another library of it: everything above is compiled twice, for the program
+/// and for the tests. Cargo.toml names all features, whoever needs them.
+#[test]
+fn the_tests_build_on_the_libraries_of_the_program() {
+    let program = built(&["-p", "larder", "-p", "larder-store"], "normal,build");
+    let tests = built(&["--workspace"], "normal,build,dev");
+    let twice: Vec<&String> = program.difference(&tests).collect();
+    assert!(twice.is_empty(), "with fewer features in the program than in the tests: {twice:?}");
+    assert!(program.len() > 300 && tests.len() > program.len(), "{} and {} packages", program.len(), tests.len());
 }
