@@ -122,7 +122,7 @@ packages-bench:
 	$(call install,$(BENCH_PACKAGES),)
 
 build: check-cargo
-	@[ -e $(LARDER) ] || echo "the first build compiles everything: about 40 minutes of one core, so 20 minutes on 2 and 11 on 4; later ones take seconds"
+	@[ -e $(LARDER) ] || echo "the first build compiles everything: about 29 minutes of one core, so 15 minutes on 2 and 8 on 4; later ones take seconds"
 	$(if $(wildcard $(LARDER)),,packaging/first-build env )$(CARGO) build --release --locked -p larder
 
 # Whoever built it need not be root: what is built already is not built again.

@@ -288,7 +288,7 @@ def test_a_daemon_that_hangs_holds_up_nobody_else(folder):
     """Commands on other disks go on; on its own disks they say who holds them."""
     larder, disks = make(folder).start(), [folder / "other"]
     disks[0].mkdir()
-    run("pool", "create", "shelf", *disks, "--layout", "stripe", check=True)
+    run("--data", folder / "none", "pool", "create", "shelf", *disks, "--layout", "stripe", check=True)
     try:
         os.kill(larder.pid, signal.SIGSTOP)
         before = time.monotonic()
@@ -351,7 +351,7 @@ def test_volumes_show_what_is_theirs(fresh):
 @pytest.mark.parametrize("theirs,ours", (("raid10", "mirror"), ("raid0", "stripe"), ("raid5", "raidz1"), ("z2", "raidz2")))
 def test_layouts_under_the_names_of_others(folder, theirs, ours):
     disks = [folder / f"d{n}" for n in range(4)]
-    text = run("pool", "create", "t", *disks, "--layout", theirs, "--dry-run", check=True).stdout
+    text = run("--data", folder / "none", "pool", "create", "t", *disks, "--layout", theirs, "--dry-run", check=True).stdout
     assert f": {ours} over 4" in text, text
 
 
@@ -373,7 +373,7 @@ def test_scripts_get_json_for_mistakes_and_warnings_too(folder):
     done = run("pool", "--json", "frobnicate")
     assert done.returncode == 2 and json.loads(done.stderr)["error"]["kind"] == "invalid", done.stderr
     disks = [folder / f"d{n}" for n in range(2)]
-    done = run("pool", "create", "t", *disks, "--layout", "mirror", "--dry-run", "--json", check=True)
+    done = run("--data", folder / "none", "pool", "create", "t", *disks, "--layout", "mirror", "--dry-run", "--json", check=True)
     lines = [json.loads(line) for line in done.stderr.splitlines()]
     assert lines and all(set(line) == {"warning"} for line in lines), done.stderr
     assert not any("there is no folder" in line["warning"] for line in lines), "folders that will be made are no fault"

@@ -218,7 +218,7 @@ def test_check_names_the_pool_of_a_member_and_a_loop_by_itself(loops, folder):
     disks = [loop.mount / "larder", folder / "other"]
     for disk in disks:
         disk.mkdir()
-    assert run("pool", "create", "pantry", *disks, "--layout", "mirror").returncode == 0
+    assert run("--data", folder / "none", "pool", "create", "pantry", *disks, "--layout", "mirror").returncode == 0
     for path in (disks[0], loop.device):
         done = run("disk", "check", path, "--no-flush-test")
         assert f"{disks[0]} is a disk of the pool 'pantry' already" in done.stdout, done.stdout

@@ -22,12 +22,12 @@ def wait_for(what, limit_s=60, told=lambda: ""):
 
 
 def remove_folder(folder):
-    """A disk goes away although somebody may be writing to it this moment: a file made meanwhile keeps its folder."""
-    while True:
+    """A disk goes away although somebody may be writing to it this moment, and removing from it."""
+    while Path(folder).exists():
         try:
-            return shutil.rmtree(folder)
+            shutil.rmtree(folder)
         except OSError as error:
-            if error.errno != errno.ENOTEMPTY:
+            if error.errno not in (errno.ENOTEMPTY, errno.ENOENT):
                 raise
 
 

@@ -4,6 +4,7 @@
 //!   shorter or removes them never is: a backup program has to be able to thin.
 //! - `bound.live_bytes`: the bound counts what files hold now. Snapshots count against the pool.
 
+use larder_base::boxed;
 use larder_fs::{Cred, FsError, FsResult, Ino, StatFs};
 
 use crate::Files;
@@ -45,6 +46,7 @@ impl Files {
     }
 
     /// [`FsError::Quota`] for a change by which the file would end at `end`, if there is no room for that within the bound.
+    #[boxed]
     pub(crate) async fn check_bound(&self, ino: Ino, end: u64, more: u64) -> FsResult<()> {
         match self.bound_bytes {
             Some(bound) if self.held_bytes().saturating_add(more) > bound => {

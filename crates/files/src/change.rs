@@ -31,10 +31,10 @@ impl Files {
         let mut judged = self.judged_write(cred, offset, &data)?;
         if self.bound_bytes.is_some() {
             let len = data.iter().map(|piece| piece.len() as u64).sum();
-            Box::pin(self.check_bound(ino, offset.saturating_add(len), len)).await?;
+            self.check_bound(ino, offset.saturating_add(len), len).await?;
         }
         if let Some(write) = &mut judged {
-            Box::pin(self.look_below(cred, ino, write)).await;
+            self.look_below(cred, ino, write).await;
         }
         traffic::waiting(Wait::Other, self.recall(ino, Recall::Data)).await;
         traffic::did(Did::Written, data.iter().map(Bytes::len).sum());

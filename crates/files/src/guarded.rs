@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use larder_base::boxed;
 use larder_fs::{Attr, Cred, FileKind, FsError, FsResult, Ino, NameMatch};
 
 use crate::Files;
@@ -58,6 +59,7 @@ impl Files {
     }
 
     /// Looks what the write goes over, if its client has become suspicious.
+    #[boxed]
     pub(crate) async fn look_below(&self, cred: &Cred, ino: Ino, write: &mut FormlessWrite) {
         if self.guard.as_ref().is_some_and(|guard| guard.may_read(cred)) {
             write.old = Some(self.look_at_file(ino, write.offset).await);

@@ -16,6 +16,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use larder_base::boxed;
 use larder_fs::Ino;
 use parking_lot::RwLock;
 
@@ -102,6 +103,7 @@ impl Leases {
         holders.iter().filter(|(by, _)| *by == door).filter_map(|(_, holder)| holder.upgrade()).collect()
     }
 
+    #[boxed]
     pub(crate) async fn recall(&self, door: u32, ino: Ino, what: Recall) {
         if !self.has_holders() {
             return;

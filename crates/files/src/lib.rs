@@ -366,7 +366,7 @@ impl Files {
             return;
         }
         let _counted = self.is_mount().then(|| InRecall::begin(&self.shared));
-        Box::pin(self.shared.leases.recall(self.door, ino, what)).await;
+        self.shared.leases.recall(self.door, ino, what).await;
     }
 
     /// A mount that waits for a recall has a kernel that holds a page or a directory, so it may not see a change in time. The

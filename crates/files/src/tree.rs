@@ -1,6 +1,7 @@
 //! The trees that doors serve: a volume, or folders of the host. One branch tells them apart; everything behind it is
 //! dispatched statically, so a volume pays for the other kind with that branch alone.
 
+use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -43,10 +44,12 @@ impl OpenNode {
 macro_rules! forward {
     ($(async fn $name:ident($($arg:ident: $type:ty),*) -> $result:ty;)*) => {
         impl Tree {
-            $(pub(crate) fn $name(&self, $($arg: $type),*) -> impl Future<Output = $result> {
+            $(pub(crate) fn $name<'a>(&'a self, $($arg: $type),*) -> impl Future<Output = $result> + Send + use<'a> {
                 match self {
                     Tree::Volume(tree) => Either::Left(tree.$name($($arg),*)),
-                    Tree::Folder(tree) => Either::Right(Box::pin(tree.$name($($arg),*))),
+                    Tree::Folder(tree) => {
+                        Either::Right(Box::pin(tree.$name($($arg),*)) as Pin<Box<dyn Future<Output = $result> + Send + 'a>>)
+                    }
                 }
             })*
         }
@@ -82,47 +85,47 @@ forward_now! {
 forward! {
     async fn await_witnesses(timeout: Duration) -> ();
     async fn sync() -> FsResult<()>;
-    async fn write(cred: &Cred, ino: Ino, offset: u64, data: Vec<Bytes>, stability: Stability) -> FsResult<Written>;
-    async fn append(cred: &Cred, ino: Ino, data: Vec<Bytes>, stability: Stability) -> FsResult<(u64, Written)>;
+    async fn write(cred: &'a Cred, ino: Ino, offset: u64, data: Vec<Bytes>, stability: Stability) -> FsResult<Written>;
+    async fn append(cred: &'a Cred, ino: Ino, data: Vec<Bytes>, stability: Stability) -> FsResult<(u64, Written)>;
     async fn commit(ino: Ino) -> FsResult<(Changed, WriteVerifier)>;
-    async fn allocate(cred: &Cred, ino: Ino, offset: u64, len: u64, mode: AllocateMode) -> FsResult<Changed>;
-    async fn setattr(cred: &Cred, ino: Ino, set: SetAttr) -> FsResult<Changed>;
-    async fn set_acl(cred: &Cred, ino: Ino, set: SetAttr, acl: Option<Acl>) -> FsResult<Changed>;
-    async fn create(cred: &Cred, dir: Ino, name: &[u8], mode: CreateMode, set: SetAttr) -> FsResult<(Attr, bool, Changed)>;
-    async fn mkdir(cred: &Cred, dir: Ino, name: &[u8], set: SetAttr) -> FsResult<(Attr, Changed)>;
-    async fn mknod(cred: &Cred, dir: Ino, name: &[u8], kind: FileKind, rdev: (u32, u32), set: SetAttr) -> FsResult<(Attr, Changed)>;
-    async fn symlink(cred: &Cred, dir: Ino, name: &[u8], target: &[u8], set: SetAttr) -> FsResult<(Attr, Changed)>;
-    async fn link(cred: &Cred, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)>;
-    async fn relink(cred: &Cred, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)>;
-    async fn relink_over(cred: &Cred, ino: Ino, dir: Ino, name: &[u8], over: Ino) -> FsResult<(Attr, Changed)>;
-    async fn unlink(cred: &Cred, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)>;
-    async fn rmdir(cred: &Cred, dir: Ino, name: &[u8]) -> FsResult<Changed>;
-    async fn rename(cred: &Cred, from: Ino, from_name: &[u8], to: Ino, to_name: &[u8], mode: RenameMode) -> FsResult<(Changed, Changed)>;
-    async fn set_aside(cred: &Cred, from: Ino, from_name: &[u8], to: Ino, to_name: &[u8], directory: bool) -> FsResult<(Attr, Changed)>;
-    async fn setxattr(cred: &Cred, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()>;
-    async fn removexattr(cred: &Cred, ino: Ino, name: &[u8]) -> FsResult<()>;
-    async fn getxattr(cred: &Cred, ino: Ino, name: &[u8]) -> FsResult<Bytes>;
-    async fn listxattr(cred: &Cred, ino: Ino) -> FsResult<Vec<Bytes>>;
+    async fn allocate(cred: &'a Cred, ino: Ino, offset: u64, len: u64, mode: AllocateMode) -> FsResult<Changed>;
+    async fn setattr(cred: &'a Cred, ino: Ino, set: SetAttr) -> FsResult<Changed>;
+    async fn set_acl(cred: &'a Cred, ino: Ino, set: SetAttr, acl: Option<Acl>) -> FsResult<Changed>;
+    async fn create(cred: &'a Cred, dir: Ino, name: &'a [u8], mode: CreateMode, set: SetAttr) -> FsResult<(Attr, bool, Changed)>;
+    async fn mkdir(cred: &'a Cred, dir: Ino, name: &'a [u8], set: SetAttr) -> FsResult<(Attr, Changed)>;
+    async fn mknod(cred: &'a Cred, dir: Ino, name: &'a [u8], kind: FileKind, rdev: (u32, u32), set: SetAttr) -> FsResult<(Attr, Changed)>;
+    async fn symlink(cred: &'a Cred, dir: Ino, name: &'a [u8], target: &'a [u8], set: SetAttr) -> FsResult<(Attr, Changed)>;
+    async fn link(cred: &'a Cred, ino: Ino, dir: Ino, name: &'a [u8]) -> FsResult<(Attr, Changed)>;
+    async fn relink(cred: &'a Cred, ino: Ino, dir: Ino, name: &'a [u8]) -> FsResult<(Attr, Changed)>;
+    async fn relink_over(cred: &'a Cred, ino: Ino, dir: Ino, name: &'a [u8], over: Ino) -> FsResult<(Attr, Changed)>;
+    async fn unlink(cred: &'a Cred, dir: Ino, name: &'a [u8]) -> FsResult<(Attr, Changed)>;
+    async fn rmdir(cred: &'a Cred, dir: Ino, name: &'a [u8]) -> FsResult<Changed>;
+    async fn rename(cred: &'a Cred, from: Ino, from_name: &'a [u8], to: Ino, to_name: &'a [u8], mode: RenameMode) -> FsResult<(Changed, Changed)>;
+    async fn set_aside(cred: &'a Cred, from: Ino, from_name: &'a [u8], to: Ino, to_name: &'a [u8], directory: bool) -> FsResult<(Attr, Changed)>;
+    async fn setxattr(cred: &'a Cred, ino: Ino, name: &'a [u8], value: &'a [u8], mode: XattrMode) -> FsResult<()>;
+    async fn removexattr(cred: &'a Cred, ino: Ino, name: &'a [u8]) -> FsResult<()>;
+    async fn getxattr(cred: &'a Cred, ino: Ino, name: &'a [u8]) -> FsResult<Bytes>;
+    async fn listxattr(cred: &'a Cred, ino: Ino) -> FsResult<Vec<Bytes>>;
     async fn named_dir(ino: Ino, make: bool) -> FsResult<Option<Ino>>;
     async fn remove_named(ino: Ino) -> FsResult<()>;
     async fn read(ino: Ino, offset: u64, len: usize) -> FsResult<ReadData>;
     async fn seek(ino: Ino, offset: u64, to: SeekTo) -> FsResult<u64>;
     async fn getattr(ino: Ino) -> FsResult<Attr>;
     async fn resolve(id: FileId) -> FsResult<Attr>;
-    async fn resolve_granted(cred: &Cred, id: FileId) -> FsResult<(Attr, AccessMask)>;
-    async fn access(cred: &Cred, ino: Ino, mask: AccessMask) -> FsResult<Attr>;
-    async fn rights(cred: &Cred, ino: Ino, parent: Option<Ino>) -> FsResult<Rights>;
-    async fn permits(cred: &Cred, ino: Ino, parent: Option<Ino>, wish: Wish, by_bits: bool) -> FsResult<()>;
-    async fn grounds(cred: &Cred, ino: Ino, wish: Wish, by_bits: bool) -> FsResult<Grounds>;
+    async fn resolve_granted(cred: &'a Cred, id: FileId) -> FsResult<(Attr, AccessMask)>;
+    async fn access(cred: &'a Cred, ino: Ino, mask: AccessMask) -> FsResult<Attr>;
+    async fn rights(cred: &'a Cred, ino: Ino, parent: Option<Ino>) -> FsResult<Rights>;
+    async fn permits(cred: &'a Cred, ino: Ino, parent: Option<Ino>, wish: Wish, by_bits: bool) -> FsResult<()>;
+    async fn grounds(cred: &'a Cred, ino: Ino, wish: Wish, by_bits: bool) -> FsResult<Grounds>;
     async fn acl(ino: Ino) -> FsResult<(Attr, Option<Arc<Acl>>)>;
-    async fn lookup(cred: &Cred, dir: Ino, name: &[u8], how: NameMatch) -> FsResult<Attr>;
-    async fn stored_name(dir: Ino, name: &[u8]) -> FsResult<Bytes>;
+    async fn lookup(cred: &'a Cred, dir: Ino, name: &'a [u8], how: NameMatch) -> FsResult<Attr>;
+    async fn stored_name(dir: Ino, name: &'a [u8]) -> FsResult<Bytes>;
     async fn parent(dir: Ino) -> FsResult<Ino>;
     async fn parent_within(dir: Ino, top: Ino) -> FsResult<Ino>;
-    async fn dir_at(cred: &Cred, dir: Ino, second: i64) -> FsResult<Attr>;
+    async fn dir_at(cred: &'a Cred, dir: Ino, second: i64) -> FsResult<Attr>;
     async fn readlink(ino: Ino) -> FsResult<Bytes>;
-    async fn readdir(cred: &Cred, dir: Ino, cookie: u64, max: usize, with_attrs: bool) -> FsResult<Listing>;
-    async fn readdir_before(cred: &Cred, dir: Ino, cookie: u64, end: u64, max: usize, with_attrs: bool) -> FsResult<Listing>;
+    async fn readdir(cred: &'a Cred, dir: Ino, cookie: u64, max: usize, with_attrs: bool) -> FsResult<Listing>;
+    async fn readdir_before(cred: &'a Cred, dir: Ino, cookie: u64, end: u64, max: usize, with_attrs: bool) -> FsResult<Listing>;
 }
 
 impl Tree {

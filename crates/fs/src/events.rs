@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use larder_base::boxed;
 use parking_lot::Mutex;
 use tokio::sync::{broadcast, watch};
 
@@ -110,10 +111,11 @@ impl Events {
             watched.iter().filter(|one| one.origin != by).cloned().collect()
         };
         if !others.is_empty() {
-            Box::pin(self.await_each(others, timeout)).await;
+            self.await_each(others, timeout).await;
         }
     }
 
+    #[boxed]
     async fn await_each(&self, others: Vec<Watched>, timeout: Duration) {
         let sent = *self.sent.lock();
         for mut one in others {

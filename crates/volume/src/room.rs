@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use larder_base::boxed;
 use larder_fs::*;
 
 use crate::charge;
@@ -53,7 +54,7 @@ impl State {
     /// Called before names or attributes are added: metadata needs room as well, and a removal must
     /// never lack it. `asked`: the charge that is added, and who bears it.
     pub(crate) async fn admit_entry(&self, asked: Owned) -> FsResult<()> {
-        if self.admits_entry(asked)? { Ok(()) } else { Box::pin(self.wait_for_quota(self.wanted_for(asked))).await }
+        if self.admits_entry(asked)? { Ok(()) } else { self.wait_for_quota(self.wanted_for(asked)).await }
     }
 
     fn wanted_for(&self, asked: Owned) -> Wanted {
@@ -84,8 +85,8 @@ impl State {
         if self.has_quota_for(&wanted, self.data.usage().dirty_bytes) {
             return Ok(());
         }
-        wanted.bytes = len - Box::pin(self.data.held_bytes(inode, range)).await?.min(len);
-        Box::pin(self.wait_for_quota(wanted)).await
+        wanted.bytes = len - self.data.held_bytes(inode, range).await?.min(len);
+        self.wait_for_quota(wanted).await
     }
 
     /// Called before a range of a file takes the place of one of another. The bytes of it that may be data
@@ -105,7 +106,7 @@ impl State {
         let data = Box::pin(self.data.data_bytes(source, from)).await?;
         if !has_quota {
             wanted.bytes = data.saturating_sub(self.data.held_bytes(target, to).await?);
-            Box::pin(self.wait_for_quota(wanted)).await?;
+            self.wait_for_quota(wanted).await?;
         }
         Ok(data)
     }
@@ -161,6 +162,7 @@ impl State {
         user.into_iter().chain(group).min()
     }
 
+    #[boxed]
     async fn wait_for_quota(&self, wanted: Wanted) -> FsResult<()> {
         // One after the other, because waiting writers share the bytes that become free.
         let _turn = self.at_quota.lock().await;

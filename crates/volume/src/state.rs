@@ -144,7 +144,7 @@ impl State {
         }
         let inode = match self.inodes.cached(ino) {
             Some(inode) => inode,
-            None => Box::pin(self.inodes.load(ino)).await?,
+            None => self.inodes.load(ino).await?,
         };
         if let Place::Catalog(dir) = place_of(ino) {
             self.catalog.refresh(dir, &mut inode.core.lock())?;
@@ -176,8 +176,7 @@ impl State {
             *tries += 1;
             return *tries <= TURNS_MAX;
         }
-        // A look is large, and every read has room for it in its future.
-        Box::pin(followed.looks_again(tries)).await
+        followed.looks_again(tries).await
     }
 
     /// An inode that an operation is going to change (`snap.read_only`).

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
+use larder_base::boxed;
 use larder_fs::*;
 use parking_lot::Mutex;
 use quick_cache::{Equivalent, Weighter};
@@ -107,6 +108,7 @@ impl InodeTable {
     }
 
     /// The inode, from memory or from the engine; [`FsError::Stale`] when there is none.
+    #[boxed]
     pub(crate) async fn load(&self, ino: Ino) -> FsResult<Arc<Inode>> {
         if let Some(inode) = self.cached(ino) {
             return Ok(inode);

@@ -19,6 +19,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use larder_base::boxed;
 use larder_base::traffic::{self, Wait};
 use larder_fs::*;
 
@@ -72,7 +73,7 @@ impl Data {
             }
             match plan {
                 ReadPlan::Ready(chunks) => return Ok(chunks),
-                ReadPlan::Unknown => Box::pin(inner.load_under_lock(inode, offset..end)).await?,
+                ReadPlan::Unknown => inner.load_under_lock(inode, offset..end).await?,
                 ReadPlan::Missing(missing) => {
                     if std::mem::take(&mut may_be_scattered) && is_sequential == Some(false) {
                         inner.read_around(inode, &(offset..end));
@@ -101,6 +102,7 @@ impl Data {
     }
 
     /// Bytes of `range` that are not in holes, and reserved bytes.
+    #[boxed]
     pub(crate) async fn held_bytes(&self, inode: &Arc<Inode>, range: Range<u64>) -> FsResult<u64> {
         self.0.ensure_reserved(inode).await?;
         let size = inode.core.lock().attr.size;
@@ -174,6 +176,7 @@ impl Inner {
         (self.volume, record.segment, record.position, piece)
     }
 
+    #[boxed]
     async fn load_under_lock(&self, inode: &Arc<Inode>, range: Range<u64>) -> FsResult<()> {
         let _loading = inode.file.extents_lock.read().await;
         traffic::waiting(Wait::Disk, self.ensure_loaded(inode, range)).await

@@ -4,6 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use larder_base::boxed;
 use larder_base::traffic::{self, Wait};
 use larder_fs::*;
 
@@ -22,6 +23,7 @@ const INTENTS_STANDING_MAX: usize = 8192;
 
 impl Data {
     /// All data and the record of `inode` are durable.
+    #[boxed]
     pub(crate) async fn commit(&self, inode: &Arc<Inode>) -> FsResult<()> {
         let inner = &self.0;
         inner.check_poison()?;

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use bytes::{Bytes, BytesMut};
 use larder_base::Timestamp;
 use larder_base::arena::Received;
+use larder_base::boxed;
 use larder_base::traffic::{self, Wait};
 use larder_fs::access::next_change;
 use larder_fs::*;
@@ -60,7 +61,7 @@ impl Data {
         let data = slotted(inode, at, tidy(data), bytes);
         self.0.parts.mark_sealed(&data);
         let covered = match inode.file.has_reserved.load(Ordering::Acquire) {
-            true => Box::pin(self.0.covered(inode, at, bytes as u64)).await?,
+            true => self.0.covered(inode, at, bytes as u64).await?,
             false => 0,
         };
         let charge = self.0.admit(bytes as u64, covered, data.len() as u64).await?;
@@ -69,7 +70,7 @@ impl Data {
             self.0.accept(&uncut, inode, (at, data), charge, now, update)?
         };
         if stability > Stability::Unstable {
-            Box::pin(self.commit(inode)).await?;
+            self.commit(inode).await?;
         }
         Ok(accepted)
     }
@@ -143,6 +144,7 @@ impl Data {
 impl Inner {
     /// Bytes of a write that have a promise of room already: those in a reserved range, or over
     /// data in memory there.
+    #[boxed]
     async fn covered(&self, inode: &Arc<Inode>, at: WriteAt, bytes: u64) -> FsResult<u64> {
         self.ensure_reserved(inode).await?;
         let state = inode.file.state.lock();
@@ -166,9 +168,10 @@ impl Inner {
         if has_room && let Some(charge) = memory.try_acquire(charge) {
             return Ok(charge);
         }
-        Box::pin(self.await_room(bytes, charge, (!has_room).then_some(ask))).await
+        self.await_room(bytes, charge, (!has_room).then_some(ask)).await
     }
 
+    #[boxed]
     async fn await_room(&self, bytes: u64, charge: u64, ask: Option<RoomRequest>) -> FsResult<Charge> {
         let memory = &self.parts.memory;
         if let Some(ask) = ask {
