@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::{JoinError, JoinHandle};
 
 /// Starts a task on the runtime that this is called in.
@@ -35,6 +35,16 @@ pub fn spawn_for<T: Send + 'static>(work: impl Future<Output = T> + Send + 'stat
 
 fn start(runtime: &Handle, work: Pin<Box<dyn Future<Output = ()> + Send>>) -> JoinHandle<()> {
     runtime.spawn(work)
+}
+
+/// Runs work that keeps a processor busy for long where it blocks no other task; `None` when the
+/// runtime shuts down. Tests and simulators have a runtime of one thread: there the work is done in
+/// place, so that the order of all work follows from one seed.
+pub async fn computed<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    if Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread {
+        return Some(work());
+    }
+    blocking(work).await.ok()
 }
 
 type Work = Box<dyn FnOnce() -> Box<dyn Any + Send> + Send>;

@@ -7,7 +7,6 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use larder_base::boxed;
 use larder_fs::*;
 
 use crate::charge;
@@ -162,7 +161,7 @@ impl State {
         user.into_iter().chain(group).min()
     }
 
-    #[boxed]
+    #[larder_base::boxed]
     async fn wait_for_quota(&self, wanted: Wanted) -> FsResult<()> {
         // One after the other, because waiting writers share the bytes that become free.
         let _turn = self.at_quota.lock().await;

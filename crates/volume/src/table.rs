@@ -16,7 +16,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use larder_base::boxed;
 use larder_fs::*;
 use parking_lot::Mutex;
 use quick_cache::{Equivalent, Weighter};
@@ -108,7 +107,7 @@ impl InodeTable {
     }
 
     /// The inode, from memory or from the engine; [`FsError::Stale`] when there is none.
-    #[boxed]
+    #[larder_base::boxed]
     pub(crate) async fn load(&self, ino: Ino) -> FsResult<Arc<Inode>> {
         if let Some(inode) = self.cached(ino) {
             return Ok(inode);

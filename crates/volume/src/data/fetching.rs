@@ -20,7 +20,6 @@ use larder_fs::*;
 use object_store::{Extensions, GetOptions, ObjectStoreExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::blocking;
 use super::extents::SegmentId;
 use super::fetch::Fetch;
 use super::line::RANGE;
@@ -325,7 +324,7 @@ async fn unpack(inner: &Inner, parts: &[(Part, Arc<Fetch>)], stored: Vec<Bytes>,
         return work();
     }
     let _worker = inner.workers.acquire().await;
-    blocking::run_blocking(work).await.unwrap_or_else(|| vec![None; count])
+    task::computed(work).await.unwrap_or_else(|| vec![None; count])
 }
 
 fn too_short(segment: SegmentId) -> FsError {

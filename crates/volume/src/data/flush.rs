@@ -34,7 +34,6 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::blocking;
 use super::compress::{compress, is_zero};
 use super::dirty::{Payload, Taken};
 use super::extents::{Extent, INLINE_BYTES_MAX, Place, SegmentId, WINDOW_BYTES};
@@ -342,7 +341,7 @@ impl Inner {
         } else {
             let _worker = self.workers.acquire().await;
             let work = move || build(&parts, made, record_bytes, compression);
-            blocking::run_blocking(work).await.ok_or_else(|| FsError::Io("building a segment was cancelled".into()))?
+            task::computed(work).await.ok_or_else(|| FsError::Io("building a segment was cancelled".into()))?
         };
         if let Some((id, payload, _, _)) = &built.segment {
             self.put_segment(*id, payload, &inodes, is_awaited).await?;

@@ -26,7 +26,6 @@ use larder_base::task;
 use larder_fs::*;
 use object_store::{ObjectStoreExt, PutPayload};
 
-use super::blocking;
 use super::clone_range::{decode_sharer, note_sharers};
 use super::commit::put_ops;
 use super::compress::compress;
@@ -324,7 +323,7 @@ impl Inner {
         let made = self.next_segment();
         let id = made.0;
         let (record_bytes, compression) = (self.parts.settings.record_bytes(), self.parts.settings.compression());
-        let built = blocking::run_blocking(move || rebuild(made, pieces, &contents, record_bytes, compression)).await;
+        let built = task::computed(move || rebuild(made, pieces, &contents, record_bytes, compression)).await;
         let cancelled = || FsError::Io("rebuilding was cancelled".into());
         let (moves, parts, object_bytes) = built.ok_or_else(cancelled)?;
         if moves.is_empty() {

@@ -26,7 +26,6 @@
 
 mod ahead;
 mod allocate;
-mod blocking;
 mod check;
 mod clone_range;
 mod commit;

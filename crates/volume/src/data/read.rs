@@ -19,7 +19,6 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use larder_base::boxed;
 use larder_base::traffic::{self, Wait};
 use larder_fs::*;
 
@@ -44,6 +43,12 @@ enum ReadPlan {
     Missing(Vec<(Part, u64)>),
     /// Extents are not known.
     Unknown,
+}
+
+#[larder_base::boxed]
+async fn load_under_lock(inner: &Inner, inode: &Arc<Inode>, range: Range<u64>) -> FsResult<()> {
+    let _loading = inode.file.extents_lock.read().await;
+    traffic::waiting(Wait::Disk, inner.ensure_loaded(inode, range)).await
 }
 
 impl Data {
@@ -73,7 +78,7 @@ impl Data {
             }
             match plan {
                 ReadPlan::Ready(chunks) => return Ok(chunks),
-                ReadPlan::Unknown => inner.load_under_lock(inode, offset..end).await?,
+                ReadPlan::Unknown => load_under_lock(inner, inode, offset..end).await?,
                 ReadPlan::Missing(missing) => {
                     if std::mem::take(&mut may_be_scattered) && is_sequential == Some(false) {
                         inner.read_around(inode, &(offset..end));
@@ -102,7 +107,7 @@ impl Data {
     }
 
     /// Bytes of `range` that are not in holes, and reserved bytes.
-    #[boxed]
+    #[larder_base::boxed]
     pub(crate) async fn held_bytes(&self, inode: &Arc<Inode>, range: Range<u64>) -> FsResult<u64> {
         self.0.ensure_reserved(inode).await?;
         let size = inode.core.lock().attr.size;
@@ -174,12 +179,6 @@ impl Inner {
 
     pub(super) fn key_of(&self, record: &RecordRef, piece: Option<u16>) -> RecordKey {
         (self.volume, record.segment, record.position, piece)
-    }
-
-    #[boxed]
-    async fn load_under_lock(&self, inode: &Arc<Inode>, range: Range<u64>) -> FsResult<()> {
-        let _loading = inode.file.extents_lock.read().await;
-        traffic::waiting(Wait::Disk, self.ensure_loaded(inode, range)).await
     }
 
     /// Plans a read of `range` (`reading.one_moment`). The first plan of a read finds out whether it

@@ -4,7 +4,6 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use larder_base::boxed;
 use larder_base::traffic::{self, Wait};
 use larder_fs::*;
 
@@ -23,7 +22,7 @@ const INTENTS_STANDING_MAX: usize = 8192;
 
 impl Data {
     /// All data and the record of `inode` are durable.
-    #[boxed]
+    #[larder_base::boxed]
     pub(crate) async fn commit(&self, inode: &Arc<Inode>) -> FsResult<()> {
         let inner = &self.0;
         inner.check_poison()?;

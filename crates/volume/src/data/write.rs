@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 use bytes::{Bytes, BytesMut};
 use larder_base::Timestamp;
 use larder_base::arena::Received;
-use larder_base::boxed;
 use larder_base::traffic::{self, Wait};
 use larder_fs::access::next_change;
 use larder_fs::*;
@@ -41,6 +40,31 @@ pub(crate) enum WriteAt {
     Append,
 }
 
+#[larder_base::boxed]
+async fn await_room(inner: &Inner, bytes: u64, charge: u64, ask: Option<RoomRequest>) -> FsResult<Charge> {
+    let memory = &inner.parts.memory;
+    if let Some(ask) = ask {
+        inner.wait_for_room(ask).await?;
+    }
+    let delay = memory.delay(inner.parts.clock.elapsed(), bytes);
+    if !delay.is_zero() {
+        traffic::waiting(Wait::Disk, tokio::time::sleep(delay)).await;
+    }
+    loop {
+        let failing = memory.failing.notified();
+        tokio::select! {
+            biased;
+            charge = memory.acquire(charge) => return Ok(charge),
+            () = failing => {
+                inner.check_poison()?;
+                if let Some(error) = inner.failing.lock().clone() {
+                    return Err(error);
+                }
+            }
+        }
+    }
+}
+
 impl Data {
     /// Updates `core.attr` (size, mtime, ctime, change; then `update` for suid and the like) in one
     /// moment with the data.
@@ -60,10 +84,8 @@ impl Data {
         }
         let data = slotted(inode, at, tidy(data), bytes);
         self.0.parts.mark_sealed(&data);
-        let covered = match inode.file.has_reserved.load(Ordering::Acquire) {
-            true => self.0.covered(inode, at, bytes as u64).await?,
-            false => 0,
-        };
+        let is_reserved = inode.file.has_reserved.load(Ordering::Acquire);
+        let covered = if is_reserved { self.0.covered(inode, at, bytes as u64).await? } else { 0 };
         let charge = self.0.admit(bytes as u64, covered, data.len() as u64).await?;
         let accepted = {
             let uncut = self.0.cut.enter().await;
@@ -144,7 +166,7 @@ impl Data {
 impl Inner {
     /// Bytes of a write that have a promise of room already: those in a reserved range, or over
     /// data in memory there.
-    #[boxed]
+    #[larder_base::boxed]
     async fn covered(&self, inode: &Arc<Inode>, at: WriteAt, bytes: u64) -> FsResult<u64> {
         self.ensure_reserved(inode).await?;
         let state = inode.file.state.lock();
@@ -168,32 +190,7 @@ impl Inner {
         if has_room && let Some(charge) = memory.try_acquire(charge) {
             return Ok(charge);
         }
-        self.await_room(bytes, charge, (!has_room).then_some(ask)).await
-    }
-
-    #[boxed]
-    async fn await_room(&self, bytes: u64, charge: u64, ask: Option<RoomRequest>) -> FsResult<Charge> {
-        let memory = &self.parts.memory;
-        if let Some(ask) = ask {
-            self.wait_for_room(ask).await?;
-        }
-        let delay = memory.delay(self.parts.clock.elapsed(), bytes);
-        if !delay.is_zero() {
-            traffic::waiting(Wait::Disk, tokio::time::sleep(delay)).await;
-        }
-        loop {
-            let failing = memory.failing.notified();
-            tokio::select! {
-                biased;
-                charge = memory.acquire(charge) => return Ok(charge),
-                () = failing => {
-                    self.check_poison()?;
-                    if let Some(error) = self.failing.lock().clone() {
-                        return Err(error);
-                    }
-                }
-            }
-        }
+        await_room(self, bytes, charge, (!has_room).then_some(ask)).await
     }
 
     /// Lays a write over the file and counts it, in one moment.

@@ -32,7 +32,6 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use larder_base::boxed;
 use larder_base::clock::since_boot;
 use larder_base::log::{LogError, Tenure};
 use larder_base::task;
@@ -121,7 +120,7 @@ impl Followed {
     }
 
     /// Looks because an object was missing. Whether the caller should try again, within its `tries`.
-    #[boxed]
+    #[larder_base::boxed]
     pub(crate) async fn looks_again(&self, tries: &mut u32) -> bool {
         let sight = self.sight();
         self.looks_past(&sight, tries).await
