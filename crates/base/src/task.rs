@@ -96,6 +96,18 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn one_thread_computes_in_place() {
+        let here = std::thread::current().id();
+        assert_eq!(computed(|| std::thread::current().id()).await, Some(here));
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn several_threads_compute_elsewhere() {
+        let here = std::thread::current().id();
+        assert!(computed(|| std::thread::current().id()).await.is_some_and(|there| there != here));
+    }
+
+    #[tokio::test]
     async fn a_panic_is_told_to_whoever_waits() {
         assert!(blocking(|| -> u8 { panic!("expected") }).await.unwrap_err().is_panic());
         assert!(spawn(async { panic!("expected") }).await.unwrap_err().is_panic());

@@ -39,8 +39,8 @@ impl OpenNode {
     }
 }
 
-/// The future is the tree's own, so that arguments are not kept twice. Those of folders are behind a box: they would make
-/// every call's state as large as theirs.
+/// The future is the tree's own, so that arguments are not kept twice. Those of folders are behind a box, and
+/// compiled here alone: they would make every call's state as large as theirs.
 macro_rules! forward {
     ($(async fn $name:ident($($arg:ident: $type:ty),*) -> $result:ty;)*) => {
         impl Tree {

@@ -45,6 +45,7 @@ enum ReadPlan {
     Unknown,
 }
 
+/// Brings the extents of `range` into memory while nobody changes them.
 #[larder_base::boxed]
 async fn load_under_lock(inner: &Inner, inode: &Arc<Inode>, range: Range<u64>) -> FsResult<()> {
     let _loading = inode.file.extents_lock.read().await;

@@ -40,6 +40,7 @@ pub(crate) enum WriteAt {
     Append,
 }
 
+/// Waits for room in the store where there is none (`ask`), then for `charge` bytes of memory.
 #[larder_base::boxed]
 async fn await_room(inner: &Inner, bytes: u64, charge: u64, ask: Option<RoomRequest>) -> FsResult<Charge> {
     let memory = &inner.parts.memory;
