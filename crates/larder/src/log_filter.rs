@@ -2,8 +2,9 @@
 //!
 //! Directives, separated by commas: a level alone for everything (`info`), `TARGET=LEVEL` for a crate or module
 //! (`larder_pool=debug`), or a target alone for all of its entries. Levels are `error`, `warn`, `info`, `debug`,
-//! `trace` and `off`. The longest target that matches an entry decides. Filters for spans and fields
-//! (`larder_pool[scrub{disk=1}]=debug`) are refused: they would need a library of regular expressions.
+//! `trace` and `off`. There are no entries at `trace`: those of libraries are left out of the program. The longest
+//! target that matches an entry decides. Filters for spans and fields (`larder_pool[scrub{disk=1}]=debug`) are
+//! refused: they would need a library of regular expressions.
 
 use std::ffi::OsString;
 

@@ -16,7 +16,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
 use larder_base::traffic::{self, Wait};
@@ -33,7 +33,7 @@ use crate::inode::Inode;
 /// the time.
 const PLANS_MAX: usize = 64;
 
-static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+static ZEROS: LazyLock<Bytes> = LazyLock::new(|| Bytes::from(vec![0; 64 << 10]));
 
 /// The result of planning a read.
 enum ReadPlan {
@@ -322,7 +322,7 @@ struct Wanted<'a> {
 fn push_zeros(mut len: u64, chunks: &mut Vec<Bytes>) {
     while len > 0 {
         let part = len.min(ZEROS.len() as u64);
-        chunks.push(Bytes::from_static(&ZEROS[..part as usize]));
+        chunks.push(ZEROS.slice(..part as usize));
         len -= part;
     }
 }
