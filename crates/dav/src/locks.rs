@@ -50,10 +50,10 @@ impl Held {
     pub async fn take(files: &Files, ino: Ino, exclusive: bool) -> Result<Self, Fail> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let open = files.open(ino, Uses::NOTHING).await?;
-        let denies = Uses::WRITE.and(Uses::DELETE);
+        let is_claimed = open.claim(Uses::NOTHING, Uses::WRITE.and(Uses::DELETE), true).is_ok();
         // Its holder means to write, so an open of another door that denies this is in the way. Later ones are not: readers that
         // deny writing still come in, and the holder's PUT waits for them by its status.
-        if !open.claim(Uses::WRITE, denies) || !open.claim(Uses::NOTHING, denies) {
+        if !is_claimed || files.denies_elsewhere(ino, Uses::WRITE) {
             return Err(Fail::locked_elsewhere());
         }
         let id = NEXT.fetch_add(1, Ordering::Relaxed);

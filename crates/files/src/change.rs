@@ -169,7 +169,7 @@ impl Files {
         self.check_unblocked(cred)?;
         let (attr, file) = self.tree.create_unnamed(cred, dir, set).await?;
         self.made(cred, dir, &attr);
-        let open = Open::new(file, &self.shared, self.door, Uses::READ.and(Uses::WRITE));
+        let open = Open::new(file, &self.shared.opens, self.door, Uses::READ.and(Uses::WRITE));
         Ok((attr, open.map_err(|_| FsError::Shared)?))
     }
 
@@ -185,7 +185,7 @@ impl Files {
         self.check_unblocked(cred)?;
         let (attr, file) = self.tree.make_unnamed(cred, dir, what, set).await?;
         self.made(cred, dir, &attr);
-        let open = Open::new(file, &self.shared, self.door, Uses::READ.and(Uses::WRITE));
+        let open = Open::new(file, &self.shared.opens, self.door, Uses::READ.and(Uses::WRITE));
         Ok((attr, open.map_err(|_| FsError::Shared)?))
     }
 
@@ -457,7 +457,7 @@ impl Files {
         let may_be_denied = self.shared.leases.has_holders() || self.shared.opens.has_denials();
         if may_be_denied && let Ok(attr) = self.tree.lookup(cred, dir, name, NameMatch::Exact).await {
             self.recall(attr.id.ino, Recall::Handles).await;
-            if self.shared.opens.denied(attr.id.ino, self.door, does) {
+            if self.denies_elsewhere(attr.id.ino, does) {
                 return Err(FsError::Shared);
             }
         }

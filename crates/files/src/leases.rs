@@ -6,8 +6,6 @@
 //! - `leases.asked_first`: a holder is asked before the access. The access waits until the holder
 //!   has given back the caches that the access needs ([`Recall`]), [`PATIENCE`] at most.
 //! - `leases.own_door_unasked`: a door is not asked about its own accesses. It orders these itself.
-//! - `leases.silent_lose_locks`: a lock in the way of another door's is lost where its door says that its client has gone
-//!   ([`Holder::loses_lock`]). Neither question may wait.
 //! - `leases.no_holder_no_lock`: without holders an access takes no lock. Otherwise each holder is
 //!   looked at, and memory is allocated only if one of them has something to give back.
 
@@ -18,6 +16,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use larder_base::boxed;
 use larder_fs::Ino;
+pub use larder_opens::Door;
 use parking_lot::RwLock;
 
 /// A client that does not answer loses what it holds after 35 s (MS-SMB2 3.3.2.5, as Windows has it); a little longer.
@@ -37,23 +36,12 @@ pub enum Recall {
 }
 
 /// A door whose clients cache data, opens or names, and can be asked to give them back.
-pub trait Holder: Send + Sync {
+pub trait Holder: Door {
     /// Whether there is something to wait for. Quick: asked before every access.
     fn holds(&self, ino: Ino, what: Recall) -> bool;
 
     /// Asks it back and waits for it; may end early, never hang for ever.
     fn recall(&self, ino: Ino, what: Recall) -> BoxFuture<'_, ()>;
-
-    /// Whether its clients are still to take back the opens and locks that they had before a restart: until then no other
-    /// door locks anything, nor denies reading or writing. Quick.
-    fn awaits_reclaims(&self) -> bool {
-        false
-    }
-
-    /// A lock of this door's owner is in the way of another door's. Whether that owner has gone, and has lost it now. Quick.
-    fn loses_lock(&self, _ino: Ino, _owner: u64) -> bool {
-        false
-    }
 }
 
 #[derive(Default)]
@@ -80,27 +68,6 @@ impl Leases {
         let holders = self.holders.read();
         let others = holders.iter().filter(|(by, _)| *by != door).filter_map(|(_, holder)| holder.upgrade());
         others.filter(|holder| holder.holds(ino, what)).collect()
-    }
-
-    /// Whether `door` may lock and deny nothing for now ([`Holder::awaits_reclaims`]).
-    pub(crate) fn awaits_reclaims(&self, door: u32) -> bool {
-        self.has_holders() && self.others(door).iter().any(|holder| holder.awaits_reclaims())
-    }
-
-    /// Whether the owner of a lock in the way of `door` has lost it now (`leases.silent_lose_locks`).
-    pub(crate) fn loses_lock(&self, door: u32, ino: Ino, (by, owner): (u32, u64)) -> bool {
-        let is_other = by != door && self.has_holders();
-        is_other && self.of(by).iter().any(|holder| holder.loses_lock(ino, owner))
-    }
-
-    fn others(&self, door: u32) -> Vec<Arc<dyn Holder>> {
-        let holders = self.holders.read();
-        holders.iter().filter(|(by, _)| *by != door).filter_map(|(_, holder)| holder.upgrade()).collect()
-    }
-
-    fn of(&self, door: u32) -> Vec<Arc<dyn Holder>> {
-        let holders = self.holders.read();
-        holders.iter().filter(|(by, _)| *by == door).filter_map(|(_, holder)| holder.upgrade()).collect()
     }
 
     #[boxed]
@@ -132,6 +99,8 @@ mod tests {
         held: Mutex<Vec<Ino>>,
         asked: Mutex<Vec<Recall>>,
     }
+
+    impl Door for Client {}
 
     impl Holder for Client {
         fn holds(&self, ino: Ino, _what: Recall) -> bool {
@@ -166,6 +135,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_never_answers_is_given_up() {
         struct Silent;
+        impl Door for Silent {}
         impl Holder for Silent {
             fn holds(&self, _ino: Ino, _what: Recall) -> bool {
                 true

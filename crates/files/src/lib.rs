@@ -13,7 +13,7 @@
 //!   door.
 //! - `files.attributes_by_search`: a listing has attributes for users who may search the directory, at every door. Others
 //!   who may read it get names alone.
-//! - `files.one_lock_table`: all locks are in one table ([`locks`]), so the locks of two doors
+//! - `files.one_lock_table`: all opens and locks are in one table ([`larder_opens`]), so those of two doors
 //!   exclude each other.
 //! - `files.number_held`: a door that judges an inode and then opens it opens the one that it judged
 //!   ([`Files::open_judged`]). A call without an open holds the inode until it ends ([`Files::hold`]). The host gives the
@@ -65,10 +65,10 @@ use tokio::sync::{broadcast, watch};
 use audit::FileAudit;
 use bin::Bin;
 use guard::Guard;
+use larder_opens::Table;
+pub use larder_opens::Uses;
 use leases::{Holder, Leases, Recall};
-use locks::Locks;
-use opens::Opens;
-pub use opens::{Open, Uses};
+pub use opens::{Open, OpenInode};
 pub use recycle::Age;
 use tree::Tree;
 pub use walk::{Report, Stop};
@@ -115,8 +115,7 @@ pub struct Files {
 #[derive(Default)]
 struct Shared {
     leases: Leases,
-    opens: Opens,
-    locks: Locks,
+    opens: Arc<Table>,
     /// Accesses of mounts that wait for another door's client to give a cache back.
     mounts_in_recall: AtomicUsize,
     bins: Mutex<Vec<Weak<Bin>>>,
@@ -326,6 +325,7 @@ impl Files {
     /// Asks `holder` before other doors' accesses (`files.recall_first`), as long as somebody keeps
     /// it.
     pub fn add_holder(&self, holder: Weak<dyn Holder>) {
+        self.shared.opens.add_door(self.door, holder.clone());
         self.shared.leases.add(self.door, holder);
     }
 

@@ -70,12 +70,12 @@ impl Files {
             self.tree.check_changeable(ino)?;
         }
         // Known as open before others are asked: what they are granted from then on takes it into account.
-        let open = match Open::new(file, &self.shared, self.door, does) {
+        let open = match Open::new(file, &self.shared.opens, self.door, does) {
             Ok(open) => open,
             // A client may only keep it open for later.
             Err(file) => {
                 self.recall(ino, Recall::Handles).await;
-                Open::new(file, &self.shared, self.door, does).map_err(|_| FsError::Shared)?
+                Open::new(file, &self.shared.opens, self.door, does).map_err(|_| FsError::Shared)?
             }
         };
         self.recall(ino, Recall::Writes).await;

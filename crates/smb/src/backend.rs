@@ -387,30 +387,6 @@ pub trait Handle: Send + Sync {
         true
     }
 
-    /// From now on the open was granted `access` and shares the file for
-    /// `share` (MS-SMB2 2.2.13): `false` if somebody outside the server has
-    /// it open in a way that forbids this. The server itself sees to its own
-    /// opens. Must not wait.
-    fn claim(&self, _access: u32, _share: u32) -> bool {
-        true
-    }
-
-    /// Takes a byte-range lock against those outside the server: `false` if
-    /// one of theirs is in the way. The server itself sees to the locks of
-    /// its own opens. `range` is not empty. Must not wait.
-    fn lock_range(&self, _range: std::ops::RangeInclusive<u64>, _exclusive: bool) -> bool {
-        true
-    }
-
-    /// Gives up one such lock of exactly this range. All of them end with
-    /// the handle.
-    fn unlock_range(&self, _range: std::ops::RangeInclusive<u64>, _exclusive: bool) {}
-
-    /// Changes whenever a lock outside the server may have gone.
-    fn lock_changes(&self) -> Option<tokio::sync::watch::Receiver<()>> {
-        None
-    }
-
     /// Read up to `len` bytes at `offset`. May return fewer.
     async fn read(&self, offset: u64, len: u32) -> SmbResult<bytes::Bytes>;
 

@@ -60,7 +60,7 @@ pub use builder::{BuildError, SmbServerBuilder};
 pub use bytes::Bytes;
 pub use config::{ConfigError, ConfigHandle};
 pub use error::{SmbError, SmbResult};
-pub use files::{Above, Notice, NoticeKind, Observed, OpenFiles, OutsideAccess, Standing, Watches};
+pub use files::{Above, Notice, NoticeKind, Observed, OpenFiles, Standing, Watches};
 pub use handlers::interfaces::{Interfaces, NetworkInterface};
 pub use larder_smb_wire::auth::ntlm::Identity;
 pub use moment::Moment;

@@ -349,14 +349,12 @@ impl Nlm {
         let open = target.files.open_judged(access.id, does).await.map_err(|error| refusal(&error))?;
         let mut book = self.book.lock();
         if let Some(former) = book.shared(&target) {
-            return if former.claim_against_all(does, denies) { Ok(()) } else { Err(LockStat::Denied) };
+            return former.claim(does, denies, false).map_err(|_| LockStat::Denied);
         }
         if how == Attempt::IfHeld {
             return Err(LockStat::DeniedGracePeriod);
         }
-        if !open.claim_against_all(does, denies) {
-            return Err(LockStat::Denied);
-        }
+        open.claim(does, denies, false).map_err(|_| LockStat::Denied)?;
         book.share(&target, open)
     }
 

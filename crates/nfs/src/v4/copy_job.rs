@@ -15,7 +15,7 @@ use super::super::shared::Shared;
 use super::super::xdr::Reader;
 use super::callback::{CbArgOp, CbCompoundResult, CbOffloadArgs, CbResOp, OffloadInfo};
 use super::convert::{stable_how, stat_of};
-use super::file_table::FileKey;
+use super::file_key::FileKey;
 use super::offload::Offload;
 use super::place::Object;
 use super::stateids;

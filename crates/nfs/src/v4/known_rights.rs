@@ -11,7 +11,7 @@ use std::collections::HashMap;
 
 use parking_lot::RwLock;
 
-use super::file_table::{FileKey, ShareBits};
+use super::file_key::{FileKey, ShareBits};
 use super::openers::Openers;
 use super::stateids::StateNumber;
 use super::types::ClientId;

@@ -1,14 +1,17 @@
-//! NFS version 4: minor versions 0 (RFC 7530), 1 (RFC 8881) and 2 (RFC 7862), with extended attributes (RFC 8276).
+//! NFS version 4: minor versions 0 (RFC 7530), 1 (RFC 8881) and 2 (RFC 7862), with extended
+//! attributes (RFC 8276).
 //!
-//! The first half needs no I/O. `wire` and the files that use it are the codec of COMPOUND and CB_COMPOUND; `clients`
-//! and `slots` are client records and sessions; `state` are stateids, opens, locks and delegations; `grace` is the
-//! time after a restart. A clock and a source of random numbers are passed in, and nothing waits. A session has a lock of
-//! its own; how the rest is shared is decided by its owner.
+//! The first half needs no I/O. `wire` and the files that use it are the codec of COMPOUND and
+//! CB_COMPOUND; `clients` and `slots` are client records and sessions; `state` are stateids, opens,
+//! locks and delegations; `grace` is the time after a restart. A clock and a source of random
+//! numbers are passed in, and nothing waits. A session has a lock of its own; how the rest is
+//! shared is decided by its owner.
 //!
-//! The second half is the server: `server` owns the state under one lock, which the most common requests pass by
-//! (`known_rights`, sessions), `run` carries out requests on files, `door_table` is the table of all doors, `recalls`
-//! calls clients back (over `back_channel`, and over `callback_link` those of version 4.0), `offload` and `copy_job` are
-//! copies that go on behind their answer, and `client_book` outlives a crash. `lockers` lends record and grace to the locks of version 3.
+//! The second half is the server: `server` owns the state under one lock, which the most common
+//! requests pass by (`known_rights`, sessions), `run` carries out requests on files, `exported` are
+//! the volumes, `recalls` calls clients back (over `back_channel`, and over `callback_link` those
+//! of version 4.0), `offload` and `copy_job` are copies that go on behind their answer, and
+//! `client_book` outlives a crash. `lockers` lends record and grace to the locks of version 3.
 #![deny(clippy::indexing_slicing, clippy::cast_possible_truncation, clippy::panic)]
 
 mod access_list;
@@ -25,8 +28,8 @@ mod compound;
 mod convert;
 mod copy_job;
 mod delegation;
-mod door_table;
-mod file_table;
+mod exported;
+mod file_key;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod grace;

@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use super::file_table::FileKey;
+use super::file_key::FileKey;
 use super::stateids::StateNumber;
 use super::types::{ClientId, NfsStat};
 

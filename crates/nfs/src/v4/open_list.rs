@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use larder_files::Files;
 use larder_fs::Ino;
 
-use super::file_table::ShareBits;
+use super::file_key::ShareBits;
 use super::server::NfsV4;
 
 /// An open of a client of NFSv4.
@@ -49,8 +49,8 @@ impl NfsV4 {
         let mut opens = Vec::with_capacity(entries.len());
         for entry in entries {
             let client = state.clients.name(entry.client).unwrap_or_default();
-            let table = state.states.table();
-            let Some((held, files)) = table.held(entry.number).zip(table.files_of(entry.file.volume)) else { continue };
+            let files = state.exported.files_of(entry.file.volume);
+            let Some((held, files)) = state.states.held(entry.number).zip(files) else { continue };
             opens.push(NfsOpen {
                 number: entry.serial,
                 client,

@@ -3,7 +3,7 @@
 //! - `openers.each_their_own`: a user has by an open what that user's own OPENs were granted. What the owner's other users
 //!   opened the file for is judged by the file's mode or list, as without an open.
 
-use super::file_table::ShareBits;
+use super::file_key::ShareBits;
 
 /// Users of one open that are remembered. Clients have an owner for each user or process; further users are judged anew
 /// with each request.

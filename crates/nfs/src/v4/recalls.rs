@@ -20,7 +20,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use larder_base::task;
 use larder_files::Files;
-use larder_files::leases::{Holder, Recall};
+use larder_files::leases::{Door, Holder, Recall};
 use larder_fs::Ino;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -39,7 +39,8 @@ use super::callback::{
 use super::callback_link::CallbackLink;
 use super::clients::{CallbackPath, SharedSession};
 use super::compound::NO_TAG;
-use super::file_table::{FileKey, LockOwnerId};
+use super::exported::HeldOpen;
+use super::file_key::FileKey;
 use super::server::{LEASE, NfsV4, V4State};
 use super::state::{RecallToSend, WriteHolder};
 use super::types::{ClientId, NfsStat, SessionId, StateOwner};
@@ -69,6 +70,28 @@ pub struct VolumeDelegations {
     pub volume: u64,
 }
 
+impl Door for VolumeDelegations {
+    /// Clients take back what they had before the restart: what other doors would lock now may be theirs.
+    fn awaits_reclaims(&self) -> bool {
+        self.v4.upgrade().is_some_and(|v4| v4.is_in_grace(self.volume))
+    }
+
+    /// `clients.courtesy_keeps`: until somebody needs it.
+    fn loses_lock(&self, _ino: Ino, owner: u64) -> bool {
+        let Some(v4) = self.v4.upgrade() else { return false };
+        let mut state = v4.lock();
+        let Some(client) = state.states.client_of_lock(owner) else { return false };
+        let is_silent = state.clients.is_courteous(client, v4.now());
+        if is_silent {
+            // A crash that takes the record's change takes the other door's lock as well.
+            state.end_client(client);
+            v4.delegations_changed(&state);
+            v4.is_used();
+        }
+        is_silent
+    }
+}
+
 impl Holder for VolumeDelegations {
     fn holds(&self, ino: Ino, what: Recall) -> bool {
         // Readers keep nothing that others would miss.
@@ -79,26 +102,6 @@ impl Holder for VolumeDelegations {
             Recall::Data | Recall::Attributes => v4.has_delegations() && v4.lock().states.is_delegated(file),
             Recall::Handles => v4.holds_or_is_silent(file),
         }
-    }
-
-    /// Clients take back what they had before the restart: what other doors would lock now may be theirs.
-    fn awaits_reclaims(&self) -> bool {
-        self.v4.upgrade().is_some_and(|v4| v4.is_in_grace(self.volume))
-    }
-
-    /// `clients.courtesy_keeps`: until somebody needs it.
-    fn loses_lock(&self, _ino: Ino, owner: u64) -> bool {
-        let Some(v4) = self.v4.upgrade() else { return false };
-        let mut state = v4.lock();
-        let Some(client) = state.states.client_of_lock(LockOwnerId(owner)) else { return false };
-        let is_silent = state.clients.is_courteous(client, v4.now());
-        if is_silent {
-            // A crash that takes the record's change takes the other door's lock as well.
-            state.end_client(client);
-            v4.delegations_changed(&state);
-            v4.is_used();
-        }
-        is_silent
     }
 
     fn recall(&self, ino: Ino, what: Recall) -> BoxFuture<'_, ()> {
@@ -148,10 +151,10 @@ pub struct WriterAttrs {
 impl NfsV4 {
     /// Something is about to be held in a volume: from now on other doors ask (`leases.asked_first`).
     pub fn will_hold(&self, files: &Files) {
-        let to_be_asked = self.lock().states.table().to_be_asked(files);
+        let to_be_asked = self.lock().exported.to_be_asked(files);
         if let Some((volume, holder)) = to_be_asked {
             files.add_holder(holder);
-            self.lock().states.table().is_asked(volume);
+            self.lock().exported.is_asked(volume);
         }
     }
 
@@ -217,9 +220,8 @@ impl NfsV4 {
         let mut begun = Vec::new();
         for recall in state.states.recalls_to_send(now) {
             let Some(number) = state.states.delegation_number(&recall.stateid) else { continue };
-            let table = state.states.table();
-            let Some(handle) = table.handle(number) else { continue };
-            let referring = table.granted(number).and_then(|granted| granted.by);
+            let Some(HeldOpen { handle, granted, .. }) = state.states.held(number) else { continue };
+            let (handle, referring) = (*handle, granted.and_then(|granted| granted.by));
             let op =
                 CbArgOp::Recall(CbRecallArgs { stateid: recall.stateid, truncate: false, handle: Opaque(&handle) });
             let sent = match state.clients.back_channel(recall.client) {
@@ -292,9 +294,9 @@ impl NfsV4 {
     /// client does not answer.
     pub async fn writer_attrs(&self, holder: WriteHolder) -> Option<WriterAttrs> {
         let (handle, granted) = {
-            let mut state = self.lock();
-            let table = state.states.table();
-            (table.handle(holder.number)?, table.granted(holder.number)?)
+            let state = self.lock();
+            let held = state.states.held(holder.number)?;
+            (held.handle, held.granted?)
         };
         let wanted = Bitmap::of(&[number::CHANGE, number::SIZE]);
         let op = CbArgOp::GetAttr(CbGetAttrArgs { handle: Opaque(&handle), wanted });

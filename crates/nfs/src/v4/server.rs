@@ -34,14 +34,14 @@ use super::callback_link::CallbackLink;
 use super::client_book::{BookFailed, BookName, BookRecord, BookStore, open_file};
 use super::clients::{Clients, Family4, OwnerKey, SharedSession};
 use super::clock::{Chance, Moment};
-use super::door_table::DoorTable;
-use super::file_table::FileKey;
+use super::exported::{ExportedVolumes, HeldOpen};
+use super::file_key::FileKey;
 use super::grace::{BookVersion, Grace, ReclaimBook};
 use super::known_rights::KnownRights;
 use super::offload::Offloads;
 use super::recalls::LockWaits;
 use super::slots::{ConnectionId, SlotTicket};
-use super::state::StateTable;
+use super::state::{Judge, StateTable};
 use super::types::{ClientId, NfsStat, SessionId};
 
 /// A client that says nothing for so long may lose what it holds to others. Linux renews after two thirds of it.
@@ -98,7 +98,8 @@ impl KnownVolume {
 
 pub struct V4State {
     pub clients: Clients,
-    pub states: StateTable<DoorTable>,
+    pub states: StateTable<HeldOpen>,
+    pub exported: ExportedVolumes,
     /// Grace of each record of clients that was loaded.
     pub(super) books: HashMap<BookId, Grace>,
     /// Records of volumes as they are stored, by this life's last word (`server.own_record_awaits_nobody`).
@@ -185,7 +186,8 @@ impl NfsV4 {
             sessions: clients.sessions(),
             state: Mutex::new(V4State {
                 clients,
-                states: StateTable::new(life, DoorTable::default(), Arc::clone(&rights), Box::new(OsChance)),
+                states: StateTable::new(life, Arc::clone(&rights), Box::new(OsChance)),
+                exported: ExportedVolumes::default(),
                 books: HashMap::from([(FOLDERS_BOOK, grace)]),
                 stored_books: HashMap::new(),
                 chance: OsChance,
@@ -273,14 +275,14 @@ impl NfsV4 {
         self.ended.notify_waiters();
     }
 
-    /// The volumes that are exported (`doortable.exports_only`).
+    /// The volumes that are exported (`exported.exports_only`).
     pub fn set_trees<'f>(self: &Arc<Self>, exported: impl Iterator<Item = &'f Files>) {
         let exported: Vec<&Files> = exported.collect();
         let mut state = self.lock();
         let v4 = Arc::downgrade(self);
-        for volume in state.states.table().set_trees(exported.iter().copied(), &v4) {
+        for volume in state.exported.set_trees(exported.iter().copied(), &v4) {
             state.states.end_volume(volume);
-            state.states.table().forget(volume);
+            state.exported.forget(volume);
             let of = self.volumes.read().values().find(|known| known.number == volume).map(|known| known.book.of);
             let grace = state.books.remove(&BookId(volume));
             // In grace its clients still take back what they had before.
@@ -290,7 +292,9 @@ impl NfsV4 {
         }
         let mut volumes = HashMap::new();
         for files in exported {
-            let Some(number) = state.states.table().number(files) else { continue };
+            let Some(number) = state.exported.number(files) else { continue };
+            let (table, door) = files.table();
+            state.states.judges.begin(number, Judge { table: Arc::clone(table), door });
             let known = self.volumes.read().get(&files.id()).filter(|volume| volume.number == number).cloned();
             volumes.insert(files.id(), known.unwrap_or_else(|| Arc::new(self.new_volume(files, number))));
         }
@@ -353,7 +357,7 @@ impl NfsV4 {
             let _ = self.settle().await;
         };
         book.is_loaded.get_or_init(begin).await;
-        let files = self.lock().states.table().files_of(volume.number);
+        let files = self.lock().exported.files_of(volume.number);
         if let Some(files) = files.filter(|_| self.is_in_grace(volume.number)) {
             // Other doors ask about grace.
             self.will_hold(&files);
@@ -453,7 +457,7 @@ impl NfsV4 {
                 let was_on = grace.is_on();
                 grace.settled(newest);
                 if was_on && !grace.is_on() {
-                    let waiting = state.states.table().all_files();
+                    let waiting = state.exported.all_files();
                     drop(locked);
                     waiting.iter().for_each(Files::wake_lock_waiters);
                 }
@@ -473,7 +477,7 @@ impl NfsV4 {
                 self.delegations_changed(&state);
                 // Whoever waits at another door for a silent client's lock has it now (`clients.courtesy_keeps`).
                 let has_silent = state.clients.has_silent(now, &state.states);
-                let waiting = if has_silent { state.states.table().all_files() } else { Vec::new() };
+                let waiting = if has_silent { state.exported.all_files() } else { Vec::new() };
                 let next = match state.books.values().any(Grace::is_on) {
                     true => Some(SWEEP_EVERY),
                     false => state.clients.next_change(now, &state.states).map(|next| next.max(SWEEP_EVERY)),

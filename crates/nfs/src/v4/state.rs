@@ -1,20 +1,27 @@
-//! Opens, locks and delegations of NFSv4 clients (RFC 7530 9 and 10, RFC 8881 8, 9 and 10), by their stateids.
+//! Opens, locks and delegations of NFSv4 clients (RFC 7530 9 and 10, RFC 8881 8, 9 and 10), by
+//! their stateids.
 //!
-//! - `state.judged_by_table`: each change is made in the [`FileTable`] first, and kept here only where that granted it.
-//! - `state.conflict_recalls`: an access that a delegation excludes is NFS4ERR_DELAY and queues its recall. It is never
-//!   granted before the delegation has ended.
-//! - `state.recalled_rests`: a file whose delegation was recalled gets none for [`delegations::REST`].
-//! - `state.bounded`: there are at most [`STATES_MAX`] states, parted by network ([`networks`]): a client's name is of its
-//!   own making, its network is not.
-//! - `state.overdue_loses_all`: a client that let the time of one recall pass loses all its delegations at once, so others
-//!   wait for it once; its network gets none for [`delegations::OVERDUE_REST`].
-//! - `state.gone_is_gone`: ending a client removes whatever it had, here and in the table.
-//! - `state.ended_is_remembered`: of NFSv4.0 the last [`ENDED_MAX`] states that closed, or whose clients went, are
-//!   remembered: a CLOSE that comes again finds its owner, and the others hear NFS4ERR_EXPIRED (RFC 7530 9.6.3).
-//! - `state.revoked_is_said`: a revoked delegation gives its file back at once. Its stateid stays until FREE_STATEID or the
-//!   client's end, so that the client hears of it.
+//! - `state.judged_by_table`: no conflict of shares or ranges is decided here. Each change is made
+//!   in the table of all doors ([`larder_opens`]) first, and kept here only where that granted it.
+//! - `state.conflict_recalls`: an access that a delegation excludes is NFS4ERR_DELAY and queues its
+//!   recall. It is never granted before the delegation has ended.
+//! - `state.recalled_rests`: a file whose delegation was recalled gets none for
+//!   [`delegations::REST`].
+//! - `state.bounded`: there are at most [`STATES_MAX`] states, parted by network ([`networks`]): a
+//!   client's name is of its own making, its network is not.
+//! - `state.overdue_loses_all`: a client that let the time of one recall pass loses all its
+//!   delegations at once, so others wait for it once; its network gets none for
+//!   [`delegations::OVERDUE_REST`].
+//! - `state.gone_is_gone`: ending a client removes whatever it had, here and in the table. A state
+//!   holds its open of the file itself, so that ends with it.
+//! - `state.ended_is_remembered`: of NFSv4.0 the last [`ENDED_MAX`] states that closed, or whose
+//!   clients went, are remembered: a CLOSE that comes again finds its owner, and the others hear
+//!   NFS4ERR_EXPIRED (RFC 7530 9.6.3).
+//! - `state.revoked_is_said`: a revoked delegation gives its file back at once. Its stateid stays
+//!   until FREE_STATEID or the client's end, so that the client hears of it.
 //!
-//! `owners` are those of opens and locks; `opens`, `locks` and `delegations` are the three kinds of states.
+//! `owners` are those of opens and locks; `opens`, `locks` and `delegations` are the three kinds of
+//! states.
 
 mod delegations;
 mod locks;
@@ -27,10 +34,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use larder_fs::Ino;
+use larder_opens::{Entry, Owner, Table};
+
 use super::clients::StateHolders;
 use super::clock::{Chance, Moment};
 use super::delegation::Delegation;
-use super::file_table::{FileKey, FileTable, Holder, LockOwnerId, ShareBits};
+use super::file_key::{FileKey, ShareBits};
 use super::known_rights::KnownRights;
 use super::openers::Openers;
 use super::owner_seq::OwnerSeq;
@@ -90,21 +100,61 @@ struct LockState {
     open: StateNumber,
 }
 
-#[derive(Debug)]
 enum StateKind {
     Open(OpenState),
     Lock(LockState),
     Delegation(Delegation),
 }
 
-#[derive(Debug)]
-struct StateRecord {
+/// `H` is what an open or a delegation keeps of its file, for the owner of the table.
+struct StateRecord<H> {
     /// Its number for people, in the order in which states begin.
     serial: u64,
     client: ClientId,
     file: FileKey,
     seqid: u32,
     kind: StateKind,
+    /// Of an open, and of a delegation until that is revoked.
+    held: Option<Held<H>>,
+}
+
+/// An open of the file in the table of all doors, with what the owner of the states keeps beside
+/// it.
+pub type Held<H> = (Entry, H);
+
+/// The table in which a volume's opens and locks are judged, and the number of this door in it.
+pub struct Judge {
+    pub table: Arc<Table>,
+    pub door: u32,
+}
+
+impl Judge {
+    fn owner(&self, owner: OwnerId) -> Owner {
+        Owner { door: self.door, id: owner.0 }
+    }
+}
+
+/// Of each volume that is exported, until [`StateTable::end_volume`].
+#[derive(Default)]
+pub struct Judges(HashMap<u64, Judge>);
+
+impl Judges {
+    pub fn begin(&mut self, volume: u64, judge: Judge) {
+        self.0.entry(volume).or_insert(judge);
+    }
+
+    fn of(&self, file: FileKey) -> Option<(&Judge, Ino)> {
+        self.0.get(&file.volume).map(|judge| (judge, Ino(file.inode)))
+    }
+
+    fn has_locks(&self, file: FileKey, owner: OwnerId) -> bool {
+        self.of(file).is_some_and(|(judge, ino)| judge.table.has_locks(ino, judge.owner(owner)))
+    }
+
+    /// Whether an open of any door but `own` denies this access.
+    fn denies(&self, file: FileKey, own: Option<&Entry>, access: ShareBits) -> bool {
+        self.of(file).is_some_and(|(judge, ino)| judge.table.denied_by_any(ino, own, access.uses()))
+    }
 }
 
 /// How a state of NFSv4.0 has ended.
@@ -140,13 +190,13 @@ pub struct Caller {
     pub minor: u32,
 }
 
-pub struct StateTable<T> {
+pub struct StateTable<H> {
     life: u32,
     /// Numbers of owners, and of states as people see them.
     next: u64,
     chance: Box<dyn Chance>,
-    table: T,
-    states: HashMap<StateNumber, StateRecord>,
+    pub judges: Judges,
+    states: HashMap<StateNumber, StateRecord<H>>,
     owners: HashMap<OwnerId, StateOwnerRecord>,
     owner_ids: BTreeMap<OwnerKey, OwnerId>,
     by_client: HashMap<ClientId, BTreeSet<StateNumber>>,
@@ -169,19 +219,19 @@ pub struct StateTable<T> {
     ended: EndedStates,
 }
 
-impl<T> StateHolders for StateTable<T> {
+impl<H> StateHolders for StateTable<H> {
     fn has_state(&self, client: ClientId) -> bool {
         self.by_client.contains_key(&client)
     }
 }
 
-impl<T: FileTable> StateTable<T> {
-    pub fn new(life: u32, table: T, rights: Arc<KnownRights>, chance: Box<dyn Chance>) -> Self {
+impl<H> StateTable<H> {
+    pub fn new(life: u32, rights: Arc<KnownRights>, chance: Box<dyn Chance>) -> Self {
         Self {
             life,
             next: 1,
             chance,
-            table,
+            judges: Judges::default(),
             states: HashMap::new(),
             owners: HashMap::new(),
             owner_ids: BTreeMap::new(),
@@ -201,11 +251,13 @@ impl<T: FileTable> StateTable<T> {
         }
     }
 
-    pub fn table(&mut self) -> &mut T {
-        &mut self.table
+    /// What an open or a delegation keeps of its file.
+    pub fn held(&self, number: StateNumber) -> Option<&H> {
+        self.states.get(&number)?.held.as_ref().map(|(_, held)| held)
     }
 
-    /// A number for something with a stateid, which no state has or had a moment ago (`stateids.numbers_are_secrets`).
+    /// A number for something with a stateid, which no state has or had a moment ago
+    /// (`stateids.numbers_are_secrets`).
     pub fn unused_number(&mut self) -> StateNumber {
         loop {
             let number = StateNumber(self.chance.next());
@@ -255,7 +307,8 @@ impl<T: FileTable> StateTable<T> {
         self.by_client.keys().copied()
     }
 
-    /// How much the network of `other` holds, whose end makes room for `client`; `None`: it would make none.
+    /// How much the network of `other` holds, whose end makes room for `client`; `None`: it would
+    /// make none.
     pub fn makes_room(&self, other: ClientId, client: ClientId) -> Option<usize> {
         let (held, own) = (self.networks.held_by(other), self.networks.held_by(client));
         let is_own_fault =
@@ -271,7 +324,14 @@ impl<T: FileTable> StateTable<T> {
         }
     }
 
-    fn insert(&mut self, number: StateNumber, client: ClientId, file: FileKey, kind: StateKind) -> StateId {
+    fn insert(
+        &mut self,
+        number: StateNumber,
+        client: ClientId,
+        file: FileKey,
+        kind: StateKind,
+        held: Option<Held<H>>,
+    ) -> StateId {
         let owner = match &kind {
             StateKind::Open(open) => Some(open.owner),
             StateKind::Lock(lock) => Some(lock.owner),
@@ -294,7 +354,7 @@ impl<T: FileTable> StateTable<T> {
             }
         }
         let serial = self.number();
-        self.states.insert(number, StateRecord { serial, client, file, seqid: 1, kind });
+        self.states.insert(number, StateRecord { serial, client, file, seqid: 1, kind, held });
         self.by_client.entry(client).or_default().insert(number);
         self.networks.held_by_mut(client).states += 1;
         self.stateid(number)
@@ -305,13 +365,11 @@ impl<T: FileTable> StateTable<T> {
         self.rights.forget(number);
         let Some(state) = self.states.remove(&number) else { return };
         self.networks.gives_back(state.client, Holdings { states: 1, owners: 0 });
-        let holder = Holder { client: state.client, state: number };
         let owner = match state.kind {
             StateKind::Open(open) => {
                 for lock in &open.locks {
                     self.end(*lock);
                 }
-                self.table.release(state.file, holder);
                 self.open_by.remove(&(open.owner, state.file));
                 if let Some(opens) = self.opens_of.get_mut(&state.file) {
                     opens.remove(&number);
@@ -322,7 +380,9 @@ impl<T: FileTable> StateTable<T> {
                 Some(open.owner)
             }
             StateKind::Lock(lock) => {
-                self.table.end_locks(state.file, LockOwnerId(lock.owner.0));
+                if let Some((judge, ino)) = self.judges.of(state.file) {
+                    judge.table.end_locks(ino, judge.owner(lock.owner));
+                }
                 self.lock_by.remove(&(lock.owner, lock.open));
                 if let Some(StateRecord { kind: StateKind::Open(open), .. }) = self.states.get_mut(&lock.open) {
                     open.locks.remove(&number);
@@ -333,7 +393,6 @@ impl<T: FileTable> StateTable<T> {
                 if delegation.is_revoked() {
                     count_down(&mut self.revoked, state.client);
                 } else {
-                    self.table.undelegate(state.file, holder);
                     self.forget_delegation(state.file, number);
                 }
                 count_down(&mut self.delegations, state.client);
@@ -365,9 +424,10 @@ impl<T: FileTable> StateTable<T> {
     /// Ends whatever clients have in a volume.
     pub fn end_volume(&mut self, volume: u64) {
         let in_volume =
-            |(number, state): (&StateNumber, &StateRecord)| (state.file.volume == volume).then_some(*number);
+            |(number, state): (&StateNumber, &StateRecord<H>)| (state.file.volume == volume).then_some(*number);
         let numbers: Vec<StateNumber> = self.states.iter().filter_map(in_volume).collect();
         numbers.into_iter().for_each(|number| self.end(number));
+        self.judges.0.remove(&volume);
     }
 
     /// The state of a stateid, of this caller, as it is now.
@@ -387,7 +447,7 @@ impl<T: FileTable> StateTable<T> {
     }
 
     /// The state of a stateid, whatever its seqid.
-    fn look_up(&self, stateid: &StateId, caller: Caller) -> Result<(StateNumber, &StateRecord), NfsStat> {
+    fn look_up(&self, stateid: &StateId, caller: Caller) -> Result<(StateNumber, &StateRecord<H>), NfsStat> {
         let Named::State { number, .. } = stateids::name(stateid, self.life, caller.minor)? else {
             return Err(NfsStat::BadStateId);
         };
@@ -424,7 +484,7 @@ impl<T: FileTable> StateTable<T> {
         check_seqid(stateid.seqid, state.seqid, caller.minor)?;
         let is_free = match &state.kind {
             StateKind::Open(_) => false,
-            StateKind::Lock(lock) => !self.table.has_locks(state.file, LockOwnerId(lock.owner.0)),
+            StateKind::Lock(lock) => !self.judges.has_locks(state.file, lock.owner),
             StateKind::Delegation(delegation) => delegation.is_revoked(),
         };
         if !is_free {
@@ -439,7 +499,8 @@ impl<T: FileTable> StateTable<T> {
         self.states.len()
     }
 
-    /// The clients with opens or delegations of a file: who has to be asked, or ended if they are only courteous.
+    /// The clients with opens or delegations of a file: who has to be asked, or ended if they are
+    /// only courteous.
     pub fn holders(&self, file: FileKey) -> BTreeSet<ClientId> {
         let delegations = self.delegations_of.get(&file).into_iter().flatten();
         let of_file = self.opens_of.get(&file).into_iter().flatten().chain(delegations);

@@ -2,11 +2,10 @@
 use std::time::Duration;
 
 use super::super::delegation::Delegated;
-use super::super::file_table::ByteRange;
-use super::super::file_table::memory::MemoryTable;
 use super::delegations::NoDelegation;
 use super::opens::made_of;
 use super::*;
+use larder_opens::Range;
 use proptest::prelude::*;
 
 const FILE: FileKey = FileKey { volume: 1, inode: 5 };
@@ -16,14 +15,14 @@ const TWO: ClientId = ClientId(3);
 /// A client of NFSv4.0, whose stateids alone say whose they are.
 const ZERO: ClientId = ClientId(2);
 const BY_ZERO: Caller = Caller { client: None, minor: 0 };
-const ALL: ByteRange = ByteRange { start: 0, last: u64::MAX };
+const ALL: Range = Range { start: 0, last: u64::MAX };
 const TERM: Duration = Duration::from_secs(90);
 const READ: ShareBits = ShareBits::READ;
 const WRITE: ShareBits = ShareBits::WRITE;
 const BOTH: ShareBits = ShareBits::BOTH;
 const NONE: ShareBits = ShareBits::NONE;
 
-type Table = StateTable<MemoryTable>;
+type States = StateTable<()>;
 
 struct Counter(u64);
 
@@ -34,8 +33,12 @@ impl Chance for Counter {
     }
 }
 
-fn table() -> Table {
-    StateTable::new(3, MemoryTable::default(), Arc::default(), Box::new(Counter(0)))
+fn table() -> States {
+    let mut states = StateTable::new(3, Arc::default(), Box::new(Counter(0)));
+    for volume in [1, 2] {
+        states.judges.begin(volume, Judge { table: Arc::default(), door: 1 });
+    }
+    states
 }
 
 fn by(client: ClientId) -> Caller {
@@ -46,20 +49,52 @@ fn at(secs: u64) -> Moment {
     Moment(Duration::from_secs(secs))
 }
 
-fn open(states: &mut Table, client: ClientId, access: ShareBits, deny: ShareBits) -> Result<StateId, NfsStat> {
+/// Nothing of anybody is left in the table of all doors.
+fn is_free(states: &States) -> bool {
+    states.judges.0.values().all(|judge| judge.table.is_empty())
+}
+
+fn offer(states: &States, file: FileKey) -> Held<()> {
+    let (judge, ino) = states.judges.of(file).unwrap();
+    (judge.table.enter_idle(ino, judge.door), ())
+}
+
+fn open_by(
+    states: &mut States,
+    owner: OwnerId,
+    file: FileKey,
+    (access, deny): (ShareBits, ShareBits),
+    by: (u32, u32),
+) -> Result<Opened, NfsStat> {
+    let mut offered = Some(offer(states, file));
+    states.open(owner, file, (access, deny), by, &mut offered)
+}
+
+fn delegate(
+    states: &mut States,
+    client: ClientId,
+    file: FileKey,
+    kind: Delegated,
+    now: Moment,
+) -> Result<StateId, NoDelegation> {
+    let held = offer(states, file);
+    states.delegate(client, file, kind, now, held)
+}
+
+fn open(states: &mut States, client: ClientId, access: ShareBits, deny: ShareBits) -> Result<StateId, NfsStat> {
     let owner = states.owner(client, OwnerKind::Open, b"open").unwrap();
-    states.open(owner, FILE, access, deny, 0, 1).map(|opened| opened.stateid)
+    open_by(states, owner, FILE, (access, deny), (0, 1)).map(|opened| opened.stateid)
 }
 
 fn lock(
-    states: &mut Table,
+    states: &mut States,
     open: StateId,
     owner: &[u8],
     client: ClientId,
     start: u64,
     last: u64,
 ) -> Result<StateId, LockRefusal> {
-    states.lock(LockerOf::New { open, owner }, FILE, ByteRange { start, last }, true, by(client))
+    states.lock(LockerOf::New { open, owner }, FILE, Range { start, last }, true, by(client))
 }
 
 #[test]
@@ -88,7 +123,7 @@ fn opens_upgrade_and_downgrade() {
     assert_eq!(states.close(&current, FILE, by(TWO)), Err(NfsStat::BadStateId), "another client's");
     states.close(&current, FILE, by(ONE)).unwrap();
     assert_eq!(states.close(&current, FILE, by(ONE)), Err(NfsStat::BadStateId));
-    assert!(states.table.is_empty() && states.states.is_empty() && states.by_client.is_empty());
+    assert!(is_free(&states) && states.states.is_empty() && states.by_client.is_empty());
 }
 
 /// `openers.each_their_own`, by the stateids of the open and of a lock in it.
@@ -96,11 +131,11 @@ fn opens_upgrade_and_downgrade() {
 fn an_owner_of_two_users_gives_neither_the_others_rights() {
     let mut states = table();
     let owner = states.owner(ONE, OwnerKind::Open, b"open").unwrap();
-    let opened = states.open(owner, FILE, READ, NONE, 1000, 1).unwrap().stateid;
+    let opened = open_by(&mut states, owner, FILE, (READ, NONE), (1000, 1)).unwrap().stateid;
     let current = StateId { seqid: 0, ..opened };
     let locker = LockerOf::New { open: current, owner: b"l" };
     let locked = StateId { seqid: 0, ..states.lock(locker, FILE, ALL, false, by(ONE)).unwrap() };
-    let right = |states: &mut Table, uid, access: ShareBits| {
+    let right = |states: &mut States, uid, access: ShareBits| {
         [current, locked].map(|stateid| {
             let judged = states.data_right(&stateid, FILE, access == WRITE, by(ONE));
             states.remember_right(&stateid, 1);
@@ -110,14 +145,14 @@ fn an_owner_of_two_users_gives_neither_the_others_rights() {
         })
     };
     assert_eq!(right(&mut states, 1000, READ), [true; 2]);
-    states.open(owner, FILE, WRITE, NONE, 2000, 1).unwrap();
+    open_by(&mut states, owner, FILE, (WRITE, NONE), (2000, 1)).unwrap();
     assert_eq!(right(&mut states, 1000, WRITE), [false; 2], "the first user by the second one's open");
     assert_eq!(right(&mut states, 2000, WRITE), [true; 2]);
     assert_eq!(right(&mut states, 2000, READ), [false; 2], "the second user by the first one's open");
-    states.open(owner, FILE, BOTH, NONE, 1000, 1).unwrap();
+    open_by(&mut states, owner, FILE, (BOTH, NONE), (1000, 1)).unwrap();
     assert_eq!(right(&mut states, 1000, WRITE), [true; 2]);
     states.downgrade(&current, FILE, READ, NONE, by(ONE)).unwrap();
-    states.open(owner, FILE, WRITE, NONE, 2000, 1).unwrap();
+    open_by(&mut states, owner, FILE, (WRITE, NONE), (2000, 1)).unwrap();
     assert_eq!(right(&mut states, 1000, WRITE), [false; 2], "given up by the downgrade");
     for (number, known) in states.rights.all() {
         let stateid = stateids::make(3, number, known.seqid);
@@ -183,14 +218,13 @@ fn locks_of_owners() {
     let again = lock(&mut states, one, b"a", ONE, 10, 19).unwrap();
     assert_eq!((again.other, again.seqid), (locked.other, 2), "one state of an owner and an open");
     let Err(LockRefusal::Denied { held, client, owner }) = lock(&mut states, two, b"b", TWO, 5, 5) else { panic!() };
-    assert_eq!((held.range, client, &owner[..]), (ByteRange { start: 0, last: 9 }, ClientId(0), &b"a"[..]));
+    assert_eq!((held.range, client, &owner[..]), (Range { start: 0, last: 19 }, ClientId(0), &b"a"[..]), "joined");
     let Err(LockRefusal::Denied { client, .. }) = lock(&mut states, one, b"b", ONE, 5, 5) else { panic!() };
     assert_eq!(client, ONE, "told to itself alone (`clients.ids_are_secrets`)");
-    assert!(states.test_lock(TWO, b"b", FILE, ByteRange { start: 20, last: 30 }, true).is_ok());
+    assert!(states.test_lock(TWO, b"b", FILE, Range { start: 20, last: 30 }, true).is_ok());
     assert!(matches!(states.test_lock(TWO, b"b", FILE, ALL, false), Err(LockRefusal::Denied { .. })));
     assert!(states.test_lock(ONE, b"a", FILE, ALL, true).is_ok(), "its own");
-    let existing =
-        states.lock(LockerOf::Existing(again), FILE, ByteRange { start: 30, last: 40 }, false, by(ONE)).unwrap();
+    let existing = states.lock(LockerOf::Existing(again), FILE, Range { start: 30, last: 40 }, false, by(ONE)).unwrap();
     assert_eq!(existing.seqid, 3);
     assert_eq!(states.unlock(&again, FILE, ALL, by(ONE)), Err(NfsStat::OldStateId));
     assert_eq!(states.free(&existing, ONE), Err(NfsStat::LocksHeld));
@@ -200,7 +234,7 @@ fn locks_of_owners() {
     assert_eq!(states.test(&unlocked, ONE), NfsStat::BadStateId);
     states.close(&two, FILE, by(TWO)).unwrap();
     states.close(&one, FILE, by(ONE)).unwrap();
-    assert!(states.table.is_empty() && states.states.is_empty(), "a lock ends with its open");
+    assert!(is_free(&states) && states.states.is_empty(), "a lock ends with its open");
 }
 
 #[test]
@@ -228,10 +262,10 @@ fn locks_need_an_open_that_does_it() {
 fn lock_owners_of_version_zero() {
     let mut states = table();
     let owner = states.owner(ZERO, OwnerKind::Open, b"o").unwrap();
-    let opened = states.open(owner, FILE, BOTH, NONE, 0, 0).unwrap();
+    let opened = open_by(&mut states, owner, FILE, (BOTH, NONE), (0, 0)).unwrap();
     assert!(opened.must_confirm);
     let confirmed = states.confirm_open(&opened.stateid, FILE, BY_ZERO).unwrap();
-    assert!(!states.open(owner, FILE, BOTH, NONE, 0, 0).unwrap().must_confirm);
+    assert!(!open_by(&mut states, owner, FILE, (BOTH, NONE), (0, 0)).unwrap().must_confirm);
     let confirmed = StateId { seqid: confirmed.seqid + 1, ..confirmed };
     let locked = states.lock(LockerOf::New { open: confirmed, owner: b"l" }, FILE, ALL, true, BY_ZERO).unwrap();
     assert_eq!(states.release_lock_owner(ZERO, b"l"), Err(NfsStat::LocksHeld));
@@ -277,8 +311,8 @@ fn rights_to_data() {
 fn a_conflict_recalls_and_is_never_granted_early() {
     let mut states = table();
     open(&mut states, ONE, BOTH, NONE).unwrap();
-    let delegated = states.delegate(ONE, FILE, Delegated::Write, at(0)).unwrap();
-    assert_eq!(states.delegate(ONE, FILE, Delegated::Read, at(0)), Err(NoDelegation::Contention), "it has one");
+    let delegated = delegate(&mut states, ONE, FILE, Delegated::Write, at(0)).unwrap();
+    assert_eq!(delegate(&mut states, ONE, FILE, Delegated::Read, at(0)), Err(NoDelegation::Contention), "it has one");
     assert!(states.conflict(FILE, Some(ONE), true).is_ok() && states.recalls_to_send(at(0)).is_empty());
     for _ in 0..3 {
         assert_eq!(open(&mut states, TWO, READ, NONE), Err(NfsStat::Delay));
@@ -297,21 +331,21 @@ fn a_conflict_recalls_and_is_never_granted_early() {
     assert_eq!(states.revoke_overdue(at(189), TERM), 0);
     states.return_delegation(&delegated, FILE, by(ONE), at(189)).unwrap();
     assert!(open(&mut states, TWO, READ, NONE).is_ok());
-    assert_eq!(states.delegate(TWO, FILE, Delegated::Read, at(190)), Err(NoDelegation::Contention), "it rests");
+    assert_eq!(delegate(&mut states, TWO, FILE, Delegated::Read, at(190)), Err(NoDelegation::Contention), "it rests");
     assert!(states.recalling.is_empty() && states.delegations_of.is_empty() && states.delegations.is_empty());
 }
 
 #[test]
 fn reading_is_delegated_to_many_and_writing_to_one() {
     let mut states = table();
-    let one = states.delegate(ONE, FILE, Delegated::Read, at(0)).unwrap();
-    let two = states.delegate(TWO, FILE, Delegated::Read, at(0)).unwrap();
-    assert_eq!(states.delegate(ClientId(5), FILE, Delegated::Write, at(0)), Err(NoDelegation::Contention));
+    let one = delegate(&mut states, ONE, FILE, Delegated::Read, at(0)).unwrap();
+    let two = delegate(&mut states, TWO, FILE, Delegated::Read, at(0)).unwrap();
+    assert_eq!(delegate(&mut states, ClientId(5), FILE, Delegated::Write, at(0)), Err(NoDelegation::Contention));
     assert!(open(&mut states, ClientId(5), READ, NONE).is_ok(), "readers do not hurt");
     assert_eq!(open(&mut states, ClientId(5), WRITE, NONE), Err(NfsStat::Delay));
     assert_eq!(states.recalls_to_send(at(0)).len(), 2);
     assert_eq!(
-        states.delegate(ClientId(7), FILE, Delegated::Read, at(0)),
+        delegate(&mut states, ClientId(7), FILE, Delegated::Read, at(0)),
         Err(NoDelegation::Contention),
         "while it lasts"
     );
@@ -321,19 +355,23 @@ fn reading_is_delegated_to_many_and_writing_to_one() {
     assert!(open(&mut states, ClientId(5), WRITE, NONE).is_ok());
     let mut states = table();
     open(&mut states, TWO, WRITE, NONE).unwrap();
-    assert_eq!(states.delegate(ONE, FILE, Delegated::Read, at(0)), Err(NoDelegation::Contention), "somebody writes");
+    assert_eq!(
+        delegate(&mut states, ONE, FILE, Delegated::Read, at(0)),
+        Err(NoDelegation::Contention),
+        "somebody writes"
+    );
 }
 
 #[test]
 fn a_revoked_delegation_is_said_until_it_is_freed() {
     let mut states = table();
-    let delegated = states.delegate(ONE, FILE, Delegated::Write, at(0)).unwrap();
+    let delegated = delegate(&mut states, ONE, FILE, Delegated::Write, at(0)).unwrap();
     assert_eq!(states.free(&delegated, ONE), Err(NfsStat::LocksHeld));
     assert_eq!(states.conflict(FILE, Some(TWO), true), Err(NfsStat::Delay));
     assert_eq!(states.revoke_overdue(at(10_000), TERM), 0, "its time begins");
     assert_eq!(states.revoke_overdue(at(10_089), TERM), 0);
     assert_eq!(states.revoke_overdue(at(10_090), TERM), 1, "though it was never sent");
-    assert!(states.table.is_empty() && states.conflict(FILE, Some(TWO), true).is_ok(), "the file is free at once");
+    assert!(is_free(&states) && states.conflict(FILE, Some(TWO), true).is_ok(), "the file is free at once");
     assert!(states.has_revoked(ONE) && !states.has_revoked(TWO));
     assert_eq!(states.test(&delegated, ONE), NfsStat::DelegRevoked);
     assert_eq!(states.data_right(&delegated, FILE, true, by(ONE)), Err(NfsStat::DelegRevoked));
@@ -343,7 +381,7 @@ fn a_revoked_delegation_is_said_until_it_is_freed() {
     assert_eq!(states.free(&delegated, ONE), Err(NfsStat::BadStateId));
     assert!(!states.has_revoked(ONE) && states.states.is_empty() && states.by_client.is_empty());
     let mut states = table();
-    let delegated = states.delegate(ZERO, FILE, Delegated::Write, at(0)).unwrap();
+    let delegated = delegate(&mut states, ZERO, FILE, Delegated::Write, at(0)).unwrap();
     assert_eq!(states.conflict(FILE, Some(TWO), true), Err(NfsStat::Delay));
     assert_eq!(states.revoke_overdue(at(0), TERM), 0);
     assert_eq!(states.revoke_overdue(at(90), TERM), 1);
@@ -360,8 +398,9 @@ fn an_overdue_client_loses_all_delegations_and_gets_none() {
         states.admit(client, network);
     }
     let file = |inode| FileKey { volume: 1, inode };
-    let of_one: Vec<_> = (0..20).map(|n| states.delegate(ONE, file(n), Delegated::Write, at(0)).unwrap()).collect();
-    let of_two = states.delegate(TWO, file(30), Delegated::Write, at(0)).unwrap();
+    let of_one: Vec<_> =
+        (0..20).map(|n| delegate(&mut states, ONE, file(n), Delegated::Write, at(0)).unwrap()).collect();
+    let of_two = delegate(&mut states, TWO, file(30), Delegated::Write, at(0)).unwrap();
     assert_eq!(states.conflict(file(0), Some(TWO), true), Err(NfsStat::Delay));
     assert_eq!(states.revoke_overdue(at(1), TERM), 0);
     assert_eq!(states.conflict(file(1), Some(TWO), true), Err(NfsStat::Delay), "this one was asked for later");
@@ -369,7 +408,7 @@ fn an_overdue_client_loses_all_delegations_and_gets_none() {
     assert!((0..20).all(|n| states.conflict(file(n), None, true).is_ok()), "nobody waits for another");
     assert!(of_one.iter().all(|stateid| states.test(stateid, ONE) == NfsStat::DelegRevoked));
     assert_eq!(states.test(&of_two, TWO), NfsStat::Ok);
-    let mut given = |client, n, secs| states.delegate(client, file(n), Delegated::Read, at(secs)).map(|_| ());
+    let mut given = |client, n, secs| delegate(&mut states, client, file(n), Delegated::Read, at(secs)).map(|_| ());
     assert_eq!(given(ONE, 40, 92), Err(NoDelegation::Resource));
     assert_eq!(given(same_machine, 40, 92), Err(NoDelegation::Resource), "by another name of its own making");
     assert_eq!(given(TWO, 41, 92), Ok(()));
@@ -390,7 +429,7 @@ fn what_has_sessions_is_not_found_without_them() {
     assert!(states.data_right(&opened, FILE, false, BY_ZERO).is_err());
     assert!(states.lock(LockerOf::Existing(locked), FILE, ALL, true, BY_ZERO).is_err());
     assert_eq!((states.test(&opened, ONE), states.len()), (NfsStat::Ok, 2));
-    let delegated = states.delegate(ONE, OTHER_FILE, Delegated::Write, at(0)).unwrap();
+    let delegated = delegate(&mut states, ONE, OTHER_FILE, Delegated::Write, at(0)).unwrap();
     assert_eq!(states.return_delegation(&delegated, OTHER_FILE, BY_ZERO, at(1)).map(|_| delegated), none);
 }
 
@@ -401,9 +440,9 @@ fn states_and_owners_are_bounded() {
     states.admit(TWO, "10.0.0.2".parse().unwrap());
     let owner = states.owner(ONE, OwnerKind::Open, b"o").unwrap();
     for inode in 0..STATES_MAX as u64 / 8 {
-        states.open(owner, FileKey { volume: 2, inode }, READ, NONE, 0, 1).unwrap();
+        open_by(&mut states, owner, FileKey { volume: 2, inode }, (READ, NONE), (0, 1)).unwrap();
     }
-    assert_eq!(states.open(owner, FILE, READ, NONE, 0, 1), Err(NfsStat::Delay));
+    assert_eq!(open_by(&mut states, owner, FILE, (READ, NONE), (0, 1)), Err(NfsStat::Delay));
     assert!(open(&mut states, TWO, READ, NONE).is_ok(), "others have room");
     states.end_client(ONE);
     assert_eq!(states.len(), 1);
@@ -428,7 +467,7 @@ fn many_clients_of_one_machine_leave_room_for_others() {
     for client in clients(100) {
         for name in 0..OWNERS_MAX as u64 / 10 {
             let Ok(owner) = states.owner(client, OwnerKind::Open, &name.to_be_bytes()) else { break };
-            states.open(owner, FILE, READ, NONE, 0, 1).unwrap();
+            open_by(&mut states, owner, FILE, (READ, NONE), (0, 1)).unwrap();
             taken += 1;
         }
     }
@@ -454,13 +493,13 @@ fn a_courteous_client_makes_room() {
     grace.takes(name);
     let opened = open(&mut states, ONE, BOTH, BOTH).unwrap();
     lock(&mut states, opened, b"l", ONE, 0, 9).unwrap();
-    states.delegate(ONE, FILE, Delegated::Write, at(0)).unwrap();
+    delegate(&mut states, ONE, FILE, Delegated::Write, at(0)).unwrap();
     assert_eq!(open(&mut states, TWO, READ, NONE), Err(NfsStat::Delay), "the delegation");
     assert_eq!(states.holders(FILE), BTreeSet::from([ONE]));
     assert!(clients.is_courteous(ONE, at(100)), "a client without a record has no lease");
     grace.forget(&name);
     states.end_client(ONE);
-    assert!(states.table.is_empty() && states.recalls_to_send(at(0)).is_empty());
+    assert!(is_free(&states) && states.recalls_to_send(at(0)).is_empty());
     assert!(open(&mut states, TWO, READ, NONE).is_ok());
     let (_, book) = grace.to_write().unwrap();
     let grace = Grace::begin(book.clone(), at(0), TERM, |_| false);
@@ -516,7 +555,7 @@ proptest! {
                     let (client, file) = (ClientId(client), FileKey { volume: 1, inode: file });
                     let owner = states.owner(client, OwnerKind::Open, &[owner]).unwrap();
                     let bits = |bits: u8| ShareBits::from_number(u32::from(bits)).unwrap();
-                    if let Ok(opened) = states.open(owner, file, bits(access), bits(deny), u32::from(secs % 2 == 1), 1) {
+                    if let Ok(opened) = open_by(&mut states, owner, file, (bits(access), bits(deny)), (u32::from(secs % 2 == 1), 1)) {
                         states.remember_right(&opened.stateid, 1);
                         given.push((opened.stateid, file, client));
                     }
@@ -542,7 +581,7 @@ proptest! {
                 Step::Delegate { client, file, writes } => {
                     let (client, file) = (ClientId(client), FileKey { volume: 1, inode: file });
                     let kind = if writes { Delegated::Write } else { Delegated::Read };
-                    if let Ok(stateid) = states.delegate(client, file, kind, at(secs * 40)) {
+                    if let Ok(stateid) = delegate(&mut states, client, file, kind, at(secs * 40)) {
                         given.push((stateid, file, client));
                     }
                 }
@@ -576,29 +615,21 @@ proptest! {
                 }
             }
             let count = |is: fn(&StateKind) -> bool| states.states.values().filter(|state| is(&state.kind)).count();
-            let opens: usize = states.table.opens.values().map(Vec::len).sum();
-            prop_assert_eq!(opens, count(|kind| matches!(kind, StateKind::Open(_))));
-            let delegations: usize = states.table.delegations.values().map(Vec::len).sum();
-            prop_assert_eq!(delegations, count(|kind| matches!(kind, StateKind::Delegation(one) if !one.is_revoked())));
+            let held = states.states.values().filter(|state| state.held.is_some()).count();
+            let delegations = count(|kind| matches!(kind, StateKind::Delegation(one) if !one.is_revoked()));
+            prop_assert_eq!(held, count(|kind| matches!(kind, StateKind::Open(_))) + delegations);
             prop_assert_eq!(delegations, states.delegations_of.values().map(Vec::len).sum::<usize>());
-            for of_file in states.table.opens.values() {
-                for (one, does, _) in of_file {
-                    let mut others = of_file.iter().filter(|(other, ..)| other != one);
-                    prop_assert!(!others.any(|(_, _, denies)| denies.meets(*does)));
-                }
-            }
-            for of_file in states.table.locks.values() {
-                for (owner, range, exclusive) in of_file {
-                    let conflicts = |other: &&(LockOwnerId, ByteRange, bool)| {
-                        other.0 != *owner && other.1.start <= range.last && range.start <= other.1.last
-                            && (other.2 || *exclusive)
-                    };
-                    prop_assert!(!of_file.iter().any(|other| conflicts(&other)));
-                }
+            let opens = states.states.iter().filter_map(|(number, state)| match &state.kind {
+                StateKind::Open(open) => Some((number, state.file, open)),
+                _ => None,
+            });
+            for (one, file, open) in opens.clone() {
+                let mut others = opens.clone().filter(|(other, of, _)| (*other, *of) != (one, file) && *of == file);
+                prop_assert!(!others.any(|(.., other)| other.deny.meets(open.access)));
             }
         }
         (1..4).for_each(|client| states.end_client(ClientId(client)));
-        prop_assert!(states.table.is_empty());
+        prop_assert!(is_free(&states));
         prop_assert!(states.states.is_empty() && states.by_client.is_empty() && states.owners.is_empty());
         prop_assert!(states.owner_ids.is_empty() && states.opens_of.is_empty() && states.open_by.is_empty());
         prop_assert!(states.lock_by.is_empty() && states.delegations_of.is_empty() && states.recalling.is_empty());

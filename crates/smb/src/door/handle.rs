@@ -10,7 +10,7 @@
 //! - `handle.moves_bytes`: data moves as `Bytes`: a read returns the volume's own chunks, a write
 //!   passes on the frame.
 
-use std::ops::{Range, RangeInclusive};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,7 +20,7 @@ use crate::{
 };
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
-use larder_files::{Open, Uses};
+use larder_files::Open;
 use larder_fs::{
     AllocateMode, Attr, Cred, FileKind, FsError, IO_BYTES_MAX, Ino, NameMatch, ReadData, SeekTo, SetAttr, SetTime,
     Stability, XattrMode,
@@ -51,10 +51,9 @@ pub struct FileHandle {
     pub rights: u32,
     /// The cookie at which a listing under way ends; set by its first page.
     pub list_end: AtomicU64,
-    pub open: Open,
+    /// Holds the inode.
+    pub _open: Open,
     pub entry_name: Arc<EntryName>,
-    /// A file that was there before this open: clients of other doors may have had it open before a restart.
-    pub had_openers: bool,
 }
 
 #[async_trait]
@@ -70,27 +69,6 @@ impl Handle for FileHandle {
 
     fn name(&self) -> Arc<dyn OpenName> {
         self.entry_name.clone()
-    }
-
-    fn claim(&self, access: u32, share: u32) -> bool {
-        let does = rights::uses(access);
-        let denies = if does == Uses::NOTHING { Uses::NOTHING } else { rights::denied(share) };
-        match self.had_openers {
-            true => self.open.claim(does, denies),
-            false => self.open.claim_of_new(does, denies),
-        }
-    }
-
-    fn lock_range(&self, range: RangeInclusive<u64>, exclusive: bool) -> bool {
-        self.open.lock_range(bytes_of(range), exclusive)
-    }
-
-    fn unlock_range(&self, range: RangeInclusive<u64>, exclusive: bool) {
-        self.open.unlock_range(bytes_of(range), exclusive);
-    }
-
-    fn lock_changes(&self) -> Option<tokio::sync::watch::Receiver<()>> {
-        Some(self.open.lock_changes())
     }
 
     async fn read(&self, offset: u64, len: u32) -> SmbResult<Bytes> {
@@ -320,11 +298,6 @@ impl Handle for FileHandle {
     async fn watch(&self) -> Watching {
         self.core.door.notices.watch(self.ino).await
     }
-}
-
-fn bytes_of(range: RangeInclusive<u64>) -> larder_files::locks::Range {
-    let (start, last) = range.into_inner();
-    larder_files::locks::Range { start, last }
 }
 
 impl FileHandle {

@@ -1,9 +1,8 @@
-//! Rights as SMB has them: what opens do and deny, attributes, and mode bits as rules.
+//! Rights as SMB has them: attributes, and mode bits as rules.
 //!
 //! The share has its own say before (read or read and write, per user); who may do what with a file is for the volume to say
 //! ([`larder_files::Files::rights`]), by its mode bits or its access control list. READONLY, kept for Windows, takes writing away as well.
 
-use larder_files::Uses;
 use larder_fs::acl::{ALWAYS, DELETE_CHILD, EXECUTE, READING, WRITING};
 pub use larder_fs::acl::{APPEND_DATA, DELETE, OWNING, READ_DATA, WRITE_ATTRIBUTES, WRITE_DATA};
 use larder_fs::{Attr, FileKind};
@@ -41,25 +40,6 @@ pub fn granted(rights: u32, attr: &Attr, writable: bool) -> u32 {
 /// Whether the attribute READONLY keeps a file or folder from being deleted (MS-FSA 2.1.5.15.3).
 pub fn is_kept(attr: &Attr) -> bool {
     attr.dos & DOS_READONLY != 0
-}
-
-/// The uses of an open with `access`, as other protocols know them.
-pub fn uses(access: u32) -> Uses {
-    Uses::NOTHING
-        .and_if(access & (READ_DATA | EXECUTE) != 0, Uses::READ)
-        .and_if(access & (WRITE_DATA | APPEND_DATA) != 0, Uses::WRITE)
-        .and_if(access & DELETE != 0, Uses::DELETE)
-}
-
-/// The uses that an open with ShareAccess `share` (MS-SMB2 2.2.13) denies to others.
-pub fn denied(share: u32) -> Uses {
-    const SHARE_READ: u32 = 1;
-    const SHARE_WRITE: u32 = 2;
-    const SHARE_DELETE: u32 = 4;
-    Uses::NOTHING
-        .and_if(share & SHARE_READ == 0, Uses::READ)
-        .and_if(share & SHARE_WRITE == 0, Uses::WRITE)
-        .and_if(share & SHARE_DELETE == 0, Uses::DELETE)
 }
 
 /// The rights of one class's mode bits (rwx): those that the volume derives from them. Writing includes DELETE, although

@@ -243,10 +243,9 @@ impl Tree {
         if truncates && attr.dos & rights::DOS_GUARDED & !opts.attributes != 0 {
             return Err(SmbError::AccessDenied);
         }
-        let Some(mut handle) = self.handle(way, (attr.id, entry), None, name, rights).await? else {
+        let Some(handle) = self.handle(way, (attr.id, entry), None, name, rights).await? else {
             return Ok(Attempt::Raced);
         };
-        handle.had_openers = !directory;
         if opts.delete_on_close && !handle.asks_for_removal() {
             return Err(SmbError::AccessDenied);
         }
@@ -347,8 +346,7 @@ impl Tree {
         let core = Arc::clone(&self.core);
         let list_end = std::sync::atomic::AtomicU64::new(u64::MAX);
         let name = name.to_owned();
-        let had_openers = false;
-        Ok(Some(Box::new(FileHandle { core, who, ino, base, name, rights, list_end, open, entry_name, had_openers })))
+        Ok(Some(Box::new(FileHandle { core, who, ino, base, name, rights, list_end, _open: open, entry_name })))
     }
 
     /// The name of an open of `id`, which `entry` led to. `None` when the entry has moved or gone since it was looked up:

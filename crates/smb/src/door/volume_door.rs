@@ -8,11 +8,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
-use crate::{OpenFiles, OutsideAccess};
-use futures::future::BoxFuture;
+use crate::OpenFiles;
 use larder_files::Files;
-use larder_files::leases::{Holder, Recall};
-use larder_fs::Ino;
 use parking_lot::Mutex;
 
 use super::feed::Feed;
@@ -41,11 +38,9 @@ impl VolumeDoors {
         all.retain(|_, door| door.strong_count() > 0);
         let door = all.get(&files.id()).and_then(Weak::upgrade).unwrap_or_else(|| {
             let files = files.for_door(NEXT_ORIGIN.fetch_add(1, Ordering::Relaxed));
-            let (open_files, notices) = (OpenFiles::default(), Notices::new(&files));
+            let (open_files, notices) = (OpenFiles::of(&files), Notices::new(&files));
             let feed = Feed::new(files.clone(), open_files.clone());
             let door = Arc::new(VolumeDoor { open_files, notices, feed, files });
-            let holder: Weak<dyn Holder> = Arc::downgrade(&door) as _;
-            door.files.add_holder(holder);
             all.insert(door.files.id(), Arc::downgrade(&door));
             door
         });
@@ -53,29 +48,5 @@ impl VolumeDoors {
         door.feed.add_origin(origin);
         let part = door.files.for_part(origin).as_in(files).with_dos();
         (door, part)
-    }
-}
-
-impl Holder for VolumeDoor {
-    fn holds(&self, ino: Ino, what: Recall) -> bool {
-        outside(what).is_some_and(|access| self.open_files.hold(ino.0, access))
-    }
-
-    fn recall(&self, ino: Ino, what: Recall) -> BoxFuture<'_, ()> {
-        Box::pin(async move {
-            if let Some(access) = outside(what) {
-                self.open_files.recall(ino.0, access).await;
-            }
-        })
-    }
-}
-
-/// SMB has no promise about attributes: a lease is of data, and of the handle.
-fn outside(what: Recall) -> Option<OutsideAccess> {
-    match what {
-        Recall::Writes => Some(OutsideAccess::Read),
-        Recall::Data => Some(OutsideAccess::Write),
-        Recall::Handles => Some(OutsideAccess::Rename),
-        Recall::Attributes => None,
     }
 }

@@ -4,11 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
 
+use larder_opens::Uses;
+
 use crate::access_mask::{DELETE, FILE_APPEND_DATA, FILE_EXECUTE, FILE_READ_DATA, FILE_WRITE_DATA};
 use crate::backend::OpenName;
 use crate::conn::outbound::Notified;
 
 use super::lease::{LeaseId, stat_only};
+use super::slots::LockSlot;
 
 // ShareAccess (MS-SMB2 2.2.13)
 pub(crate) const FILE_SHARE_READ: u32 = 0x0000_0001;
@@ -17,9 +20,6 @@ pub(crate) const FILE_SHARE_DELETE: u32 = 0x0000_0004;
 
 pub(super) const READ_ACCESS: u32 = FILE_READ_DATA | FILE_EXECUTE;
 pub(super) const WRITE_ACCESS: u32 = FILE_WRITE_DATA | FILE_APPEND_DATA;
-/// Access that takes part in the sharing check. An open holding none of
-/// these never conflicts.
-pub(super) const SHARED_ACCESS: u32 = READ_ACCESS | WRITE_ACCESS | DELETE;
 
 /// Access and sharing mode of an open, as CREATE requested them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -31,23 +31,25 @@ pub(crate) struct Sharing {
 }
 
 impl Sharing {
-    /// As far as it matters to other opens: two of these differ only where a check of them may.
-    fn effective(self) -> Self {
-        let if_any = |mask: u32| if self.access & mask != 0 { mask } else { 0 };
-        let access = if_any(READ_ACCESS) | if_any(WRITE_ACCESS) | if_any(DELETE);
-        Self { access, share: self.share & (FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE) }
+    /// The uses, as all doors know them.
+    pub fn does(self) -> Uses {
+        let has = |mask: u32| self.access & mask != 0;
+        Uses::NOTHING
+            .and_if(has(READ_ACCESS), Uses::READ)
+            .and_if(has(WRITE_ACCESS), Uses::WRITE)
+            .and_if(has(DELETE), Uses::DELETE)
     }
 
-    /// True if this open and `other` cannot both be open on one file.
-    fn conflicts_with(self, other: Sharing) -> bool {
-        let denies = |access: u32, share: u32| {
-            (access & READ_ACCESS != 0 && share & FILE_SHARE_READ == 0)
-                || (access & WRITE_ACCESS != 0 && share & FILE_SHARE_WRITE == 0)
-                || (access & DELETE != 0 && share & FILE_SHARE_DELETE == 0)
-        };
-        self.access & SHARED_ACCESS != 0
-            && other.access & SHARED_ACCESS != 0
-            && (denies(self.access, other.share) || denies(other.access, self.share))
+    /// The uses that it denies to others (MS-FSA 2.1.5.1.2.2): none where it has none itself.
+    pub fn denies(self) -> Uses {
+        let denies = |bit: u32| self.share & bit == 0;
+        match self.does() {
+            Uses::NOTHING => Uses::NOTHING,
+            _ => Uses::NOTHING
+                .and_if(denies(FILE_SHARE_READ), Uses::READ)
+                .and_if(denies(FILE_SHARE_WRITE), Uses::WRITE)
+                .and_if(denies(FILE_SHARE_DELETE), Uses::DELETE),
+        }
     }
 }
 
@@ -79,16 +81,14 @@ pub(super) struct OpenEntry {
     lease: Option<LeaseId>,
     /// The connection the open belongs to, where breaks of its lease go.
     pub(super) owner: Notified,
-    /// The user or guest whose open it is ([`OpenBudget::holder`](super::slots::OpenBudget::holder)).
+    /// The user or guest whose open it is
+    /// ([`OpenBudget::holder`](super::slots::OpenBudget::holder)).
     holder: u64,
-    /// A CREATE waiting for other clients to give up write caching. It
-    /// counts against their write caching but not in the sharing check of
-    /// other opens; it runs its own sharing check once the wait ends
-    /// (MS-FSA 2.1.5.1 checks for oplock breaks before the open joins the
-    /// file's opens).
-    waiting: bool,
     /// Set on a durable open.
     pub(super) durable: Option<DurableMark>,
+    /// One for each of its byte-range locks, which counts it against the limit of its user or
+    /// guest.
+    pub(super) locks: Vec<Option<LockSlot>>,
 }
 
 impl OpenEntry {
@@ -99,7 +99,7 @@ impl OpenEntry {
         owner: Notified,
         holder: u64,
     ) -> Self {
-        Self { sharing, name, lease, owner, holder, waiting: false, durable: None }
+        Self { sharing, name, lease, owner, holder, durable: None, locks: Vec::new() }
     }
 
     pub(super) fn sharing(&self) -> Sharing {
@@ -110,18 +110,14 @@ impl OpenEntry {
         self.lease
     }
 
-    fn class(&self) -> Class {
-        Class { sharing: self.sharing.effective(), waiting: self.waiting }
-    }
-
     fn works(&self) -> usize {
         usize::from(!stat_only(self.sharing.access))
     }
 
-    /// Whether a directory above the open may be renamed while it lasts, by a Mac if `by_mac`. macOS renames
-    /// folders with open files in them, as POSIX lets it, and its opens go on; Time Machine's first backup
-    /// does so. Other clients know an open by its path and are not moved. An open kept for a client that has
-    /// gone is reconnected by its path.
+    /// Whether a directory above the open may be renamed while it lasts, by a Mac if `by_mac`.
+    /// macOS renames folders with open files in them, as POSIX lets it, and its opens go on; Time
+    /// Machine's first backup does so. Other clients know an open by its path and are not moved. An
+    /// open kept for a client that has gone is reconnected by its path.
     pub(super) fn bears_rename(&self, by_mac: bool) -> bool {
         by_mac && self.owner.is_mac() && !self.durable.as_ref().is_some_and(|durable| durable.detached)
     }
@@ -129,13 +125,6 @@ impl OpenEntry {
     fn is_detached(&self) -> bool {
         self.durable.as_ref().is_some_and(|durable| durable.detached)
     }
-}
-
-/// Opens of one class are the same to the sharing check.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Class {
-    sharing: Sharing,
-    waiting: bool,
 }
 
 /// The opens that hold one lease.
@@ -150,8 +139,6 @@ struct Holders {
 #[derive(Default)]
 pub(super) struct OpenEntries {
     by_id: BTreeMap<u64, Box<OpenEntry>>,
-    /// Each class with the number of its opens, which is never zero.
-    classes: Vec<(Class, usize)>,
     by_lease: HashMap<LeaseId, Holders>,
     by_holder: HashMap<u64, usize>,
     /// How many opens are more than attribute-only.
@@ -182,7 +169,6 @@ impl OpenEntries {
 
     /// Ids grow, so the newest open is the last one.
     pub(super) fn insert(&mut self, id: u64, entry: OpenEntry) {
-        self.count_class(entry.class());
         *self.by_holder.entry(entry.holder).or_default() += 1;
         self.working += entry.works();
         self.hold(id, &entry);
@@ -191,7 +177,6 @@ impl OpenEntries {
 
     pub(super) fn remove(&mut self, id: u64) -> Option<OpenEntry> {
         let entry = *self.by_id.remove(&id)?;
-        self.discount_class(entry.class());
         if let Some(count) = self.by_holder.get_mut(&entry.holder) {
             *count -= 1;
             if *count == 0 {
@@ -209,34 +194,6 @@ impl OpenEntries {
         entry.lease = Some(lease);
         self.hold(id, &entry);
         self.by_id.insert(id, entry);
-    }
-
-    /// Says whether the open is a CREATE that waits.
-    pub(super) fn set_waiting(&mut self, id: u64, waiting: bool) {
-        let Some(entry) = self.by_id.get_mut(&id) else { return };
-        let was = entry.class();
-        entry.waiting = waiting;
-        let is = entry.class();
-        self.discount_class(was);
-        self.count_class(is);
-    }
-
-    /// Whether an open conflicts with one of `sharing`. Waiting CREATEs and the open `except` take no part.
-    pub(super) fn conflict(&self, sharing: Sharing, except: Option<u64>) -> bool {
-        let own = except.and_then(|id| self.get(id)).map(OpenEntry::class);
-        self.classes.iter().any(|(class, count)| {
-            !class.waiting && *count > usize::from(own == Some(*class)) && class.sharing.conflicts_with(sharing)
-        })
-    }
-
-    /// Whether an open, a waiting one included, has such access and share modes.
-    pub(super) fn any_shared(&self, is_it: impl Fn(Sharing) -> bool) -> bool {
-        self.classes.iter().any(|(class, _)| is_it(class.sharing))
-    }
-
-    /// Whether an open that does not wait has such access and share modes.
-    pub(super) fn any_settled(&self, is_it: impl Fn(Sharing) -> bool) -> bool {
-        self.classes.iter().any(|(class, _)| !class.waiting && is_it(class.sharing))
     }
 
     /// Whether any open is more than attribute-only, beside those that hold the lease `but`.
@@ -259,11 +216,11 @@ impl OpenEntries {
     }
 
     /// Gives `each` the opens that hold a lease, in open order.
-    pub(super) fn for_holders(&mut self, lease: LeaseId, mut each: impl FnMut(u64, &mut OpenEntry)) {
+    pub(super) fn for_holders(&mut self, lease: LeaseId, mut each: impl FnMut(&mut OpenEntry)) {
         let Some(holders) = self.by_lease.get(&lease) else { return };
         for id in &holders.ids {
             if let Some(entry) = self.by_id.get_mut(id) {
-                each(*id, entry);
+                each(entry);
             }
         }
     }
@@ -284,22 +241,6 @@ impl OpenEntries {
             holders.working -= entry.works();
             if holders.ids.is_empty() {
                 self.by_lease.remove(&lease);
-            }
-        }
-    }
-
-    fn count_class(&mut self, class: Class) {
-        match self.classes.iter_mut().find(|(other, _)| *other == class) {
-            Some((_, count)) => *count += 1,
-            None => self.classes.push((class, 1)),
-        }
-    }
-
-    fn discount_class(&mut self, class: Class) {
-        if let Some(at) = self.classes.iter().position(|(other, _)| *other == class) {
-            self.classes[at].1 -= 1;
-            if self.classes[at].1 == 0 {
-                self.classes.swap_remove(at);
             }
         }
     }

@@ -1,8 +1,11 @@
-//! One open's entry in its share's table: it enters, is granted a lease, locks ranges, and leaves.
+//! One open's entry in its share's table and in that of all doors: it enters, is granted a lease,
+//! locks ranges, and leaves.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use larder_fs::Ino;
+use larder_opens::{Entry, LockError, Range, Waiter};
 use tracing::{debug, warn};
 
 use crate::access_mask::DELETE;
@@ -23,8 +26,8 @@ use super::lease::{
 };
 use super::leases::{BreakWait, GrantGuard, LeaseRef, LeaseTable, Notices};
 use super::pending_delete::PendingDelete;
-use super::slots::LockSlot;
-use super::table::{FileNode, FileState, RangeLock};
+use super::slots::Party;
+use super::table::{FileNode, FileState};
 
 /// Source of [`FileLease::serial`].
 static NEXT_LEASE_SERIAL: AtomicU64 = AtomicU64::new(1);
@@ -44,6 +47,8 @@ pub(crate) struct OpenRequest {
     pub parent_lease: Option<LeaseId>,
     /// The CREATE supersedes or overwrites the file.
     pub overwrite: bool,
+    /// The CREATE has made the file, so nobody had it open before.
+    pub created: bool,
     /// On a sharing violation, break the handle caching of the leases on
     /// the file so their clients can close the handles they keep open
     /// (MS-FSA 2.1.5.1.2). Without it, a violation still waits while such a
@@ -95,6 +100,8 @@ pub(crate) struct FileRef {
     share: Arc<ShareBindings>,
     node: Arc<FileNode>,
     id: u64,
+    /// The open among those of all doors, with its byte-range locks.
+    held: Entry,
     name: Arc<dyn OpenName>,
     /// The binding of this open's lease, released after the entry leaves
     /// the table.
@@ -112,7 +119,8 @@ pub(crate) struct ChangeOfEntry {
 }
 
 impl ChangeOfEntry {
-    /// To those who watch, FILE_NOTIFY_CHANGE_* bits, and to those who hold a lease of the directory. A stream is no entry.
+    /// To those who watch, FILE_NOTIFY_CHANGE_* bits, and to those who hold a lease of the
+    /// directory. A stream is no entry.
     pub(crate) async fn tell(&self, what: u32) {
         if !self.share.watches.is_empty() {
             self.name.modified(what).await;
@@ -147,9 +155,13 @@ impl FileRef {
     ) -> Result<(Self, Option<BreakWait>), Refused> {
         let key = key_of(info);
         let table = &share.files;
+        let base = if info.stream_index != 0 { info.file_index } else { 0 };
+        let held = table.held.enter_idle(Ino(key), table.door);
+        let was_there = !req.created && !info.is_directory && base == 0;
+        // Other doors answer under their own locks, so they are asked before ours are taken.
+        let may_deny = !(was_there && held.awaits_reclaims(req.sharing.denies()));
         let mut files = table.files();
         table.admit_beside(&files, info, req.sharing)?;
-        let base = if info.stream_index != 0 { info.file_index } else { 0 };
         let node = files
             .entry(key)
             .or_insert_with(|| {
@@ -159,34 +171,37 @@ impl FileRef {
                 Arc::new_cyclic(|me| FileNode {
                     key,
                     base,
-                    ranges: AtomicUsize::new(0),
+                    held: Arc::clone(&table.held),
                     state: Mutex::new(FileState {
                         me: me.clone(),
                         is_directory: info.is_directory,
                         opens: OpenEntries::default(),
                         delete_pending: None,
-                        locks: Vec::new(),
                         leases: Vec::new(),
-                        changed: tokio::sync::watch::Sender::new(0),
                     }),
                 })
             })
             .clone();
         table.counted(&files);
         let mut state = node.state();
-        if let Err(status) = state.admit(req.sharing, None) {
+        if let Err((status, by_opens)) = state.admit(&held, req.sharing, may_deny) {
             let mut wait = None;
             let mut notices = Notices::default();
-            if status == ntstatus::STATUS_SHARING_VIOLATION {
+            if by_opens {
                 if req.break_handles {
                     let (sent, waits) = state.break_for(Trigger::SharingViolation, req.lease);
                     notices = sent;
-                    wait = waits.then(|| state.wait());
+                    wait = waits.then(|| node.wait());
                 } else if state.handle_break_pending(req.lease) {
-                    wait = Some(state.wait());
+                    wait = Some(node.wait());
                 }
             }
+            let is_unused = state.opens.is_empty() && state.delete_pending.is_none();
             drop(state);
+            // Refused by another door, where nobody here has it open.
+            if is_unused {
+                table.remove_node(&mut files, &node);
+            }
             drop(files);
             drop(notices);
             return Err(Refused { status, wait });
@@ -201,15 +216,18 @@ impl FileRef {
             Some(trigger) => state.break_for(trigger, req.lease),
             None => Default::default(),
         };
+        // A CREATE that waits for other clients to give up write caching counts against their write
+        // caching, but in no sharing check of other opens. It runs its own once the wait ends
+        // (MS-FSA 2.1.5.1 checks for oplock breaks before the open joins the file's opens).
         if waits {
-            state.opens.set_waiting(id, true);
+            held.end();
         }
-        let wait = waits.then(|| state.wait());
+        let wait = waits.then(|| node.wait());
         drop(state);
         drop(files);
         drop(notices);
         let (share, parent_lease) = (Arc::clone(share), req.parent_lease);
-        let file = Self { share, node, id, name, lease: None, parent_lease, released: false };
+        let file = Self { share, node, id, held, name, lease: None, parent_lease, released: false };
         Ok((file, wait))
     }
 
@@ -219,16 +237,15 @@ impl FileRef {
     /// for; a wait while a break it waits for is in progress; or the
     /// status the CREATE fails with.
     pub(crate) fn end_wait(&self) -> Result<Option<BreakWait>, u32> {
-        let mut state = self.node.state();
+        let state = self.node.state();
         let Some(entry) = state.entry(self.id) else {
             return Err(ntstatus::STATUS_FILE_CLOSED);
         };
         let (lease, sharing) = (entry.lease(), entry.sharing());
         if state.break_pending(lease) {
-            return Ok(Some(state.wait()));
+            return Ok(Some(self.node.wait()));
         }
-        state.admit(sharing, Some(self.id))?;
-        state.opens.set_waiting(self.id, false);
+        state.admit(&self.held, sharing, true).map_err(|(status, _)| status)?;
         Ok(None)
     }
 
@@ -280,7 +297,7 @@ impl FileRef {
         let file = FileView {
             used_beside: state.opens.work_beside(req.id),
             leases: &leases,
-            has_locks: !state.locks.is_empty(),
+            has_locks: self.held.has_ranges(),
             delete_pending: state.delete_pending.is_some(),
         };
         let existing = state.leases.iter().position(|l| l.id == req.id);
@@ -401,11 +418,10 @@ impl FileRef {
         let Some(lease) = entry.lease().and_then(|id| state.leases.iter().find(|l| l.id == id)) else {
             return false;
         };
-        let has_locks = state.locks.iter().any(|l| l.owner == self.id);
         let keeps = entry.durable.as_ref().is_some_and(|d| !d.detached && !d.doomed)
             && lease.state.contains(LeaseState::H)
             && lease.breaking.is_none()
-            && (!has_locks || lease.state.contains(LeaseState::W));
+            && (entry.locks.is_empty() || lease.state.contains(LeaseState::W));
         if !keeps {
             return false;
         }
@@ -495,7 +511,7 @@ impl FileRef {
             denies_reads: !shares(FILE_SHARE_READ),
             denies_writes: !shares(FILE_SHARE_WRITE),
             denies_deletes: !shares(FILE_SHARE_DELETE),
-            locks: state.locks.iter().filter(|lock| lock.owner == self.id).count(),
+            locks: entry.map_or(0, |entry| entry.locks.len()),
             caches: entry.is_some_and(|entry| entry.lease().is_some()),
         }
     }
@@ -541,24 +557,26 @@ impl FileRef {
     /// Takes a byte-range lock for this open (MS-FSA 2.1.5.8). Fails with
     /// STATUS_INVALID_LOCK_RANGE when the range passes the largest offset,
     /// STATUS_INSUFFICIENT_RESOURCES when the open already holds `limit`
-    /// locks, and STATUS_LOCK_NOT_GRANTED when it conflicts with a lock
-    /// already held.
+    /// locks, or its `party` or all clients together as many as there may be, and
+    /// STATUS_LOCK_NOT_GRANTED when it conflicts with a lock already held.
     pub(crate) fn lock_range(
         &self,
         (offset, length): (u64, u64),
         exclusive: bool,
         limit: usize,
-        slot: Option<LockSlot>,
+        party: Option<&Party>,
     ) -> Result<(), u32> {
         if length != 0 && offset.checked_add(length - 1).is_none() {
             return Err(ntstatus::STATUS_INVALID_LOCK_RANGE);
         }
+        let slot = party.map(|party| party.lock_slot().ok_or(ntstatus::STATUS_INSUFFICIENT_RESOURCES)).transpose()?;
+        let range = Range::of(offset, length);
+        // Other doors answer under their own locks, so they are asked before ours is taken.
+        let may_lock = self.held.may_lock(range, exclusive);
         let mut state = self.node.state();
-        if state.locks.iter().filter(|l| l.owner == self.id).count() >= limit {
+        let (count, exempt) = state.entry(self.id).map_or((0, None), |entry| (entry.locks.len(), entry.lease()));
+        if count >= limit {
             return Err(ntstatus::STATUS_INSUFFICIENT_RESOURCES);
-        }
-        if state.range_conflicts(self.id, offset, length, exclusive, true) {
-            return Err(ntstatus::STATUS_LOCK_NOT_GRANTED);
         }
         // MS-FSA 2.1.5.8: a lock breaks the leases on the file, all but the
         // one this open holds, wherever the range lies. Under the same lock
@@ -566,72 +584,52 @@ impl FileRef {
         // still caches writes, which only an attribute-only open allows,
         // the lock is refused: a lock taken now would keep that client from
         // writing back. A request that may wait tries again after that.
-        let exempt = state.entry(self.id).and_then(OpenEntry::lease);
         let caching_writes = state.leases.iter().any(|l| Some(l.id) != exempt && l.state.contains(LeaseState::W));
+        let locked = if caching_writes { may_lock } else { may_lock.and_then(|()| self.held.lock(range, exclusive)) };
+        locked.map_err(|error| match error {
+            // The end of another file's lock would wake nobody who waits here.
+            LockError::TooMany => ntstatus::STATUS_INSUFFICIENT_RESOURCES,
+            _ => ntstatus::STATUS_LOCK_NOT_GRANTED,
+        })?;
         let notices = state.break_for(Trigger::Write, exempt).0;
-        if !caching_writes {
-            state.locks.push(RangeLock { owner: self.id, offset, length, exclusive, _slot: slot });
-            self.node.count_ranges(&state);
+        if let Some(entry) = state.opens.get_mut(self.id).filter(|_| !caching_writes) {
+            entry.locks.push(slot);
         }
         drop(state);
         drop(notices);
-        if caching_writes {
-            return Err(ntstatus::STATUS_LOCK_NOT_GRANTED);
-        }
-        Ok(())
+        if caching_writes { Err(ntstatus::STATUS_LOCK_NOT_GRANTED) } else { Ok(()) }
     }
 
     /// Releases a lock this open holds on exactly this range, an exclusive
-    /// one first (MS-FSA 2.1.5.9), and returns whether it was. Fails with
-    /// STATUS_RANGE_NOT_LOCKED when it holds none.
-    pub(crate) fn unlock_range(&self, offset: u64, length: u64) -> Result<bool, u32> {
-        let mut state = self.node.state();
-        let matches = |l: &RangeLock, exclusive: bool| {
-            l.owner == self.id && l.offset == offset && l.length == length && l.exclusive == exclusive
-        };
-        let at = state
-            .locks
-            .iter()
-            .position(|l| matches(l, true))
-            .or_else(|| state.locks.iter().position(|l| matches(l, false)))
-            .ok_or(ntstatus::STATUS_RANGE_NOT_LOCKED)?;
-        let exclusive = state.locks.remove(at).exclusive;
-        self.node.count_ranges(&state);
-        state.bump();
-        Ok(exclusive)
+    /// one first (MS-FSA 2.1.5.9). Fails with STATUS_RANGE_NOT_LOCKED when it holds none.
+    pub(crate) fn unlock_range(&self, offset: u64, length: u64) -> Result<(), u32> {
+        let unlocks = |exclusive| self.undo_lock(offset, length, exclusive);
+        if unlocks(true) || unlocks(false) { Ok(()) } else { Err(ntstatus::STATUS_RANGE_NOT_LOCKED) }
     }
 
-    /// Changes whenever something on the file does that may let a lock
-    /// through: a range unlocked, an open or a lease gone.
-    pub(crate) fn changes(&self) -> tokio::sync::watch::Receiver<u64> {
-        self.node.state().changed.subscribe()
-    }
-
-    /// Releases the lock [`FileRef::lock_range`] took last with these
-    /// arguments.
-    pub(crate) fn undo_lock(&self, offset: u64, length: u64, exclusive: bool) {
-        let mut state = self.node.state();
-        if let Some(at) = state
-            .locks
-            .iter()
-            .rposition(|l| l.owner == self.id && l.offset == offset && l.length == length && l.exclusive == exclusive)
-        {
-            state.locks.remove(at);
-            self.node.count_ranges(&state);
-            state.bump();
+    /// Releases a lock [`FileRef::lock_range`] took with these arguments. Whether there was one.
+    pub(crate) fn undo_lock(&self, offset: u64, length: u64, exclusive: bool) -> bool {
+        let is_undone = self.held.unlock(Range::of(offset, length), exclusive);
+        if is_undone && let Some(entry) = self.node.state().opens.get_mut(self.id) {
+            entry.locks.pop();
         }
+        is_undone
+    }
+
+    /// Until something on the file changes that may let a lock through: a range unlocked, an open
+    /// or a lease gone.
+    pub(crate) fn changed(&self) -> Waiter {
+        self.held.waiter()
     }
 
     /// Fails with STATUS_FILE_LOCK_CONFLICT when a read (or a write, if
     /// `write`) of the range through this open conflicts with a byte-range
     /// lock (MS-FSA 2.1.5.3, 2.1.5.4).
     pub(crate) fn check_io(&self, offset: u64, length: u64, write: bool) -> Result<(), u32> {
-        if self.node.ranges.load(Ordering::Acquire) > 0
-            && self.node.state().range_conflicts(self.id, offset, length, write, false)
-        {
-            return Err(ntstatus::STATUS_FILE_LOCK_CONFLICT);
+        match self.held.may_access(Range::of(offset, length), write) {
+            true => Ok(()),
+            false => Err(ntstatus::STATUS_FILE_LOCK_CONFLICT),
         }
-        Ok(())
     }
 
     /// Removes the open and its byte-range locks from the table (MS-FSA
@@ -650,8 +648,6 @@ impl FileRef {
         let mut files = self.share.files.files();
         let mut state = self.node.state();
         let entry = state.opens.remove(self.id);
-        state.locks.retain(|l| l.owner != self.id);
-        self.node.count_ranges(&state);
         // MS-SMB2 3.3.4.17: a lease ends with its last open, without a
         // notification; a break in progress completes with it.
         if let Some(id) = entry.as_ref().and_then(OpenEntry::lease)
@@ -662,9 +658,7 @@ impl FileRef {
                 self.share.files.leased_directories.remove(&self.node);
             }
         }
-        if entry.is_some() {
-            state.bump();
-        }
+        self.held.end();
         if delete_on_close && let Some(entry) = entry {
             state.delete_pending = Some(entry.name);
         }
@@ -748,6 +742,10 @@ impl LeaseTable {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Weak;
+    use std::sync::atomic::{AtomicBool, AtomicUsize};
+
+    use larder_opens::{Door, Held, Owner, Uses};
 
     use super::*;
     use crate::access_mask::{DELETE, FILE_READ_DATA, FILE_WRITE_DATA};
@@ -861,6 +859,66 @@ mod tests {
         assert!(open(&s, "f", FILE_READ_DATA, ALL).is_ok());
     }
 
+    /// MS-FSA 2.1.5.1.2: whatever another door's open denies.
+    #[test]
+    fn a_pending_delete_is_told_before_a_violation() {
+        let s = share();
+        let a = open(&s, "f", DELETE, ALL).unwrap();
+        let elsewhere = s.files.held.enter(Ino(7), 99, Uses::READ).unwrap();
+        elsewhere.claim(Uses::READ, Uses::WRITE).unwrap();
+        assert_eq!(open(&s, "f", FILE_WRITE_DATA, ALL).err(), Some(ntstatus::STATUS_SHARING_VIOLATION));
+        a.set_delete_pending(true);
+        assert_eq!(open(&s, "f", FILE_WRITE_DATA, ALL).err(), Some(ntstatus::STATUS_DELETE_PENDING));
+    }
+
+    /// A door of one client, which takes back its file or has gone. It answers only while this one
+    /// holds no lock that an answer could wait for.
+    struct Elsewhere {
+        share: Arc<ShareBindings>,
+        reclaims: AtomicBool,
+        asked: AtomicUsize,
+    }
+
+    impl Elsewhere {
+        fn answers(&self) {
+            let files = self.share.files.files.try_lock().expect("the table is free");
+            assert!(files.values().all(|node| node.state.try_lock().is_ok()), "each file is free");
+            self.asked.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    impl Door for Elsewhere {
+        fn awaits_reclaims(&self) -> bool {
+            self.answers();
+            self.reclaims.load(Ordering::Relaxed)
+        }
+
+        fn loses_lock(&self, ino: Ino, owner: u64) -> bool {
+            self.answers();
+            self.share.files.held.end_locks(ino, Owner { door: 99, id: owner });
+            true
+        }
+    }
+
+    #[test]
+    fn other_doors_are_asked_with_no_lock_held() {
+        let s = share();
+        let (reclaims, asked) = (AtomicBool::new(true), AtomicUsize::new(0));
+        let elsewhere = Arc::new(Elsewhere { share: Arc::clone(&s), reclaims, asked });
+        let door: Weak<dyn Door> = Arc::downgrade(&(Arc::clone(&elsewhere) as Arc<dyn Door>));
+        s.files.held.add_door(99, door);
+        let denies_writing = || open(&s, "f", FILE_READ_DATA, FILE_SHARE_READ);
+        assert_eq!(denies_writing().err(), Some(ntstatus::STATUS_SHARING_VIOLATION), "it may be taken back");
+        let a = open(&s, "f", FILE_READ_DATA, ALL).expect("it denies nothing");
+        assert_eq!(a.lock_range((0, 9), true, CAP, None), Err(ntstatus::STATUS_LOCK_NOT_GRANTED));
+        elsewhere.reclaims.store(false, Ordering::Relaxed);
+        denies_writing().unwrap();
+        let theirs = Held::posix(Owner { door: 99, id: 1 }, Range { start: 0, last: 9 }, true, 0, None);
+        s.files.held.lock(Ino(7), theirs).unwrap();
+        assert_eq!(a.lock_range((0, 9), true, CAP, None), Ok(()), "its client has gone");
+        assert!(elsewhere.asked.load(Ordering::Relaxed) >= 5);
+    }
+
     #[test]
     fn a_pending_delete_dropped_before_it_runs_frees_the_name() {
         let s = share();
@@ -942,13 +1000,13 @@ mod tests {
         let b = open(&s, "f", FILE_WRITE_DATA, ALL).unwrap();
         a.lock_range((0, 10), true, CAP, None).unwrap();
         a.lock_range((10, 10), true, CAP, None).unwrap();
-        let changes = b.changes();
-        assert!(!changes.has_changed().unwrap());
+        let waiter = b.changed();
+        assert!(!waiter.has_changed());
         a.unlock_range(0, 10).unwrap();
-        assert!(changes.has_changed().unwrap());
-        let changes = b.changes();
+        assert!(waiter.has_changed());
+        let waiter = b.changed();
         drop(a);
-        assert!(changes.has_changed().unwrap());
+        assert!(waiter.has_changed());
     }
 
     #[test]
@@ -959,6 +1017,11 @@ mod tests {
         a.lock_range((0, 10), true, 2, None).unwrap();
         a.lock_range((10, 10), true, 2, None).unwrap();
         assert_eq!(a.lock_range((20, 10), true, 2, None), Err(ntstatus::STATUS_INSUFFICIENT_RESOURCES));
+        // Whoever else has the range, it waits for nobody.
+        let theirs = Held::posix(Owner { door: 99, id: 1 }, Range { start: 40, last: 49 }, true, 0, None);
+        s.files.held.lock(Ino(7), theirs).unwrap();
+        assert_eq!(a.lock_range((40, 10), true, 2, None), Err(ntstatus::STATUS_INSUFFICIENT_RESOURCES));
+        assert_eq!(a.lock_range((40, 10), true, 3, None), Err(ntstatus::STATUS_LOCK_NOT_GRANTED));
         // The limit counts this open's locks only.
         b.lock_range((20, 10), true, 2, None).unwrap();
         a.unlock_range(0, 10).unwrap();

@@ -2,14 +2,15 @@
 //! 3.3.1.11), and delivery of lease break notifications (MS-SMB2 3.3.4.7).
 //!
 //! Lock order: the durable table, then `LeaseTable` bindings, then a
-//! share's file table, then a file, then a connection's outbound queue.
+//! share's file table, then a file, then the table of all doors or a
+//! connection's outbound queue. Other doors are asked under none of these.
 //! Notifications are delivered after every file lock is released.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use larder_opens::Waiter;
 use tokio::time::Instant;
 
 use tracing::debug;
@@ -155,22 +156,21 @@ pub(crate) struct AckWait {
 /// acknowledgment timeout and some slack in case a timer was lost.
 #[derive(Debug)]
 pub(crate) struct BreakWait {
-    rx: watch::Receiver<u64>,
+    change: Waiter,
     deadline: Instant,
 }
 
 impl BreakWait {
-    pub(super) fn new(rx: watch::Receiver<u64>) -> Self {
-        Self { rx, deadline: Instant::now() + LEASE_BREAK_TIMEOUT + WAIT_SLACK }
+    pub(super) fn new(change: Waiter) -> Self {
+        Self { change, deadline: Instant::now() + LEASE_BREAK_TIMEOUT + WAIT_SLACK }
     }
 
-    /// Resolves at the next change or once the file is gone, returning
-    /// true, or at the deadline, returning false. Starting a break's
-    /// acknowledgment timer counts as a change, so a wait begun before then
-    /// outlasts the timer.
+    /// Resolves at the next change, returning true, or at the deadline, returning false. Starting a
+    /// break's acknowledgment timer counts as a change, so a wait begun before then outlasts the
+    /// timer.
     pub(crate) async fn changed(&mut self) -> bool {
         tokio::select! {
-            _ = self.rx.changed() => true,
+            () = &mut self.change => true,
             () = tokio::time::sleep_until(self.deadline) => false,
         }
     }

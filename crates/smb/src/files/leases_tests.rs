@@ -1,5 +1,7 @@
 //! Tests of [`super`].
 
+use larder_fs::Ino;
+use larder_opens::Uses;
 use uuid::Uuid;
 
 use super::*;
@@ -8,7 +10,7 @@ use crate::backend::FileInfo;
 use crate::conn::outbound::Outbound;
 use crate::conn::writer::{ResponseReceiver, response_queue};
 use crate::files::durable::DurableTable;
-use crate::files::entries::Sharing;
+use crate::files::entries::{FILE_SHARE_READ, Sharing};
 use crate::files::file_ref::{FileRef, OpenRequest, Refused};
 use crate::files::lease::{Granted, LeaseRequest, Trigger};
 use crate::share::Share;
@@ -409,6 +411,33 @@ fn an_open_beside_write_caching_waits_for_the_write_back() {
     let mut again = open(&s, 7, "f", &holder, Some(id(1)));
     let (granted, _) = table.grant(lease_ref, &mut again, &req(1), || LeaseState::RWH).unwrap();
     assert_eq!(granted.state, LeaseState::RH);
+}
+
+/// MS-FSA 2.1.5.1: an open joins the file's opens when it is made, so one that waits refuses nobody,
+/// at whatever door, and is judged at last.
+#[test]
+fn an_open_that_waits_counts_at_no_door() {
+    let (table, s) = (Arc::new(LeaseTable::default()), share());
+    let (holder, _rx) = connection();
+    let mut info = FileInfo::new("");
+    info.file_index = 7;
+    let reads = |share_access, lease| {
+        let sharing = Sharing { access: FILE_READ_DATA, share: share_access };
+        let request = OpenRequest { sharing, owner: Notified::new(&holder, None), lease, ..OpenRequest::default() };
+        FileRef::register(&s, &info, MemFsBackend::new().name_at("f"), request).unwrap()
+    };
+    let lease_ref = table.acquire(id(1), &s, Some(7)).unwrap();
+    let (mut held, _) = reads(ALL, Some(id(1)));
+    table.grant(lease_ref, &mut held, &req(1), || LeaseState::RWH).unwrap();
+    let (waiting, wait) = reads(FILE_SHARE_READ, None);
+    assert!(wait.is_some());
+    let writes_elsewhere = || s.files.held.enter(Ino(7), 99, Uses::WRITE);
+    let elsewhere = writes_elsewhere().expect("nobody denies it");
+    drop(held);
+    assert_eq!(waiting.end_wait().err(), Some(ntstatus::STATUS_SHARING_VIOLATION));
+    drop(elsewhere);
+    assert!(matches!(waiting.end_wait(), Ok(None)));
+    assert!(writes_elsewhere().is_none(), "it is open now");
 }
 
 #[test]

@@ -32,8 +32,7 @@ pub(crate) use replays::{Begun, Place, Replays};
 pub(crate) use sequences::{ChannelSequence, LockSequences, UnderWay};
 pub(crate) use slots::{OpenBudget, OpenSlot, Party};
 pub(crate) use table::FileTable;
-pub(crate) use table::bytes_of;
-pub use table::{OpenFiles, OutsideAccess};
+pub use table::OpenFiles;
 #[cfg(test)]
 pub(crate) use watch::MAX_WATCHES_PER_CONNECTION;
 pub(crate) use watch::{Answer, CONTENT_CHANGED, NotifyAccount, NotifyBudget, Watch};

@@ -1,12 +1,18 @@
-//! Opens of each file, across every connection and every share of one store,
-//! keyed by the store's id of the file, whatever its names. This holds the state MS-FSA keeps per file rather than per
-//! open: sharing modes (2.1.5.1.2.2), the delete-pending flag (2.1.5.15.3),
-//! byte-range locks (2.1.5.8) and leases (MS-SMB2 3.3.1.4).
+//! Opens of each file, across every connection and every share of one store, keyed by the store's
+//! id of the file, whatever its names. This holds the state MS-FSA keeps per file rather than per
+//! open: the delete-pending flag (2.1.5.15.3) and leases (MS-SMB2 3.3.1.4). Sharing modes,
+//! byte-range locks and those who wait for a change of the file are in the table of all doors
+//! ([`larder_opens`]).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use futures::future::BoxFuture;
+use larder_files::Files;
+use larder_files::leases::{Door, Holder, Recall};
+use larder_fs::Ino;
+use larder_opens::{Entry, Refused, Table, Uses};
 use tracing::debug;
 
 use crate::access_mask::DELETE;
@@ -15,10 +21,9 @@ use crate::conn::outbound::Notified;
 use crate::ntstatus;
 
 use super::directories::LeasedDirectories;
-use super::entries::{DurableMark, FILE_SHARE_DELETE, OpenEntries, OpenEntry, SHARED_ACCESS, Sharing};
+use super::entries::{DurableMark, OpenEntries, OpenEntry, Sharing};
 use super::lease::{Breaking, FileLease, LeaseId, LeaseState, Notification, Trigger, break_to, needs_ack, next_step};
 use super::leases::{AckWait, BreakWait, Notices, break_notification};
-use super::slots::LockSlot;
 
 /// Source of [`Breaking::seq`].
 static NEXT_BREAK_SEQ: AtomicU64 = AtomicU64::new(1);
@@ -29,38 +34,15 @@ static NEXT_BREAK_SEQ: AtomicU64 = AtomicU64::new(1);
 #[derive(Clone, Default)]
 pub struct OpenFiles(pub(crate) Arc<FileTable>);
 
-/// An access outside the server that leases stand against.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OutsideAccess {
-    /// Reading the data or its size.
-    Read,
-    /// Changing the data or its size.
-    Write,
-    /// Removing, replacing or renaming a name of the file.
-    Rename,
-}
-
-impl From<OutsideAccess> for Trigger {
-    fn from(access: OutsideAccess) -> Self {
-        match access {
-            OutsideAccess::Read => Self::Open { overwrite: false },
-            OutsideAccess::Write => Self::Write,
-            OutsideAccess::Rename => Self::Handle,
-        }
-    }
-}
-
 impl OpenFiles {
-    /// Whether a client caches of the file with the backend's id
-    /// `file_index` what it must give up before `access`.
-    pub fn hold(&self, file_index: u64, access: OutsideAccess) -> bool {
-        self.0.holds_against(file_index, access.into())
-    }
-
-    /// Breaks those leases and waits until the clients have given up what
-    /// `access` needs gone, or have lost it for want of an answer.
-    pub async fn recall(&self, file_index: u64, access: OutsideAccess) {
-        self.0.break_against(file_index, access.into()).await;
+    /// For the door of `files`: its opens and locks are among those of all doors, which have what
+    /// clients cache recalled.
+    pub fn of(files: &Files) -> Self {
+        let (held, door) = files.table();
+        let table = Arc::new(FileTable { held: Arc::clone(held), door, ..FileTable::default() });
+        let holder: Weak<dyn Holder> = Arc::downgrade(&(Arc::clone(&table) as Arc<dyn Holder>));
+        files.add_holder(holder);
+        Self(table)
     }
 
     /// The file with the backend's id `file_index` was changed outside the
@@ -71,8 +53,9 @@ impl OpenFiles {
         self.0.break_for_outside_change(file_index);
     }
 
-    /// Size, times or attributes of a file were changed by somebody who does not know its directories, or by another
-    /// share of the store: leases of directories break, so that clients list them again.
+    /// Size, times or attributes of a file were changed by somebody who does not know its
+    /// directories, or by another share of the store: leases of directories break, so that clients
+    /// list them again.
     pub fn entry_changed_outside(&self) {
         self.0.leased_directories.any_entry_changed();
     }
@@ -81,6 +64,9 @@ impl OpenFiles {
 /// Every file of one store that has an open.
 #[derive(Default)]
 pub(crate) struct FileTable {
+    /// The opens and locks of all doors, and the number of this door in it.
+    pub(super) held: Arc<Table>,
+    pub(super) door: u32,
     pub(super) files: Mutex<HashMap<u64, Arc<FileNode>>>,
     /// As many as `files`, to be read without its lock.
     pub(super) count: AtomicUsize,
@@ -97,8 +83,7 @@ pub(super) struct FileNode {
     pub(super) base: u64,
     /// Of the file, shared by all its opens: locked for a few instructions, never across an await.
     pub(super) state: Mutex<FileState>,
-    /// As many as `state.locks`. A READ or WRITE of a file without ranges takes no lock for them.
-    pub(super) ranges: AtomicUsize,
+    pub(super) held: Arc<Table>,
 }
 
 pub(super) struct FileState {
@@ -109,26 +94,58 @@ pub(super) struct FileState {
     /// The name to remove once the last open closes, while the file is
     /// delete-pending.
     pub(super) delete_pending: Option<Arc<dyn OpenName>>,
-    pub(super) locks: Vec<RangeLock>,
     /// Leases held by the opens, one per LeaseId.
     pub(super) leases: Vec<FileLease>,
-    /// Counts changes that can unblock an operation waiting on the file: a
-    /// lease break that completed, a lease that ended, a range unlocked, an
-    /// open that left.
-    pub(super) changed: tokio::sync::watch::Sender<u64>,
-}
-
-pub(super) struct RangeLock {
-    pub(super) owner: u64,
-    pub(super) offset: u64,
-    pub(super) length: u64,
-    pub(super) exclusive: bool,
-    /// Counts the lock against the limit of its user or guest.
-    pub(super) _slot: Option<LockSlot>,
 }
 
 pub(super) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Door for FileTable {}
+
+impl Holder for FileTable {
+    /// Whether a lease on the file would break.
+    fn holds(&self, ino: Ino, what: Recall) -> bool {
+        let Some(access) = trigger(what).filter(|_| self.count.load(Ordering::Acquire) > 0) else { return false };
+        let breaks = |l: &FileLease| break_to(access, l.state, l.id.is_oplock()).is_some();
+        self.node(ino.0).is_some_and(|node| node.state().leases.iter().any(breaks))
+    }
+
+    /// Breaks the leases on the file, and waits until their clients have given up what the access
+    /// needs gone: their acknowledgment timers bound the wait.
+    fn recall(&self, ino: Ino, what: Recall) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let (Some(access), Some(node)) = (trigger(what), self.node(ino.0)) else { return };
+            let (notices, mut waits) = node.state().break_for(access, None);
+            drop(notices);
+            while waits {
+                let wait = {
+                    let state = node.state();
+                    let pending = match access {
+                        Trigger::Handle => state.handle_break_pending(None),
+                        _ => state.write_break_pending(None),
+                    };
+                    pending.then(|| node.wait())
+                };
+                waits = match wait {
+                    Some(mut wait) => wait.changed().await,
+                    None => false,
+                };
+            }
+        })
+    }
+}
+
+/// The trigger that an access by another door is. SMB has no promise about attributes: a lease is
+/// of data, and of the handle.
+fn trigger(what: Recall) -> Option<Trigger> {
+    match what {
+        Recall::Writes => Some(Trigger::Open { overwrite: false }),
+        Recall::Data => Some(Trigger::Write),
+        Recall::Handles => Some(Trigger::Handle),
+        Recall::Attributes => None,
+    }
 }
 
 /// Files that are open below a directory.
@@ -155,19 +172,24 @@ impl FileNode {
             true => state.break_for(Trigger::Handle, exempt),
             false => (Notices::default(), state.handle_break_pending(exempt)),
         };
-        let wait = waits.then(|| state.wait());
+        let wait = waits.then(|| self.wait());
         drop(state);
         drop(notices);
         wait
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, FileState> {
-        lock(&self.state)
+    /// Wakes operations waiting on the file: a lease break has completed, or has got its timer.
+    fn wake(&self) {
+        self.held.wake(Ino(self.key));
     }
 
-    /// After each change of the locked ranges, before `state` is given up.
-    pub(super) fn count_ranges(&self, state: &FileState) {
-        self.ranges.store(state.locks.len(), Ordering::Release);
+    /// A wait for the next change on the file: a lease, a range or an open that goes.
+    pub(super) fn wait(&self) -> BreakWait {
+        BreakWait::new(self.held.waiter(Ino(self.key)))
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, FileState> {
+        lock(&self.state)
     }
 
     /// Whether the lease `id` is held on this file.
@@ -210,7 +232,7 @@ impl FileNode {
         }
         let doomed = state.doom_uncovered(id);
         notices.close(doomed);
-        state.bump();
+        self.wake();
         Ok((acked, notices))
     }
 
@@ -232,7 +254,7 @@ impl FileNode {
         debug!(key = ?id.key, "lease break not acknowledged; lease dropped to none");
         let doomed = state.doom_uncovered(id);
         notices.close(doomed);
-        state.bump();
+        self.wake();
         notices
     }
 
@@ -245,7 +267,7 @@ impl FileNode {
         match breaking {
             Some(breaking) => {
                 breaking.timer = Some(timer);
-                state.bump();
+                self.wake();
             }
             None => timer.abort(),
         }
@@ -285,17 +307,17 @@ impl FileNode {
 }
 
 impl FileState {
-    /// MS-FSA 2.1.5.1: a delete-pending file opens for nobody; otherwise the
-    /// sharing check of 2.1.5.1.2.2 runs against every open on the file.
-    /// Waiting CREATEs and the open `except` take no part.
-    pub(super) fn admit(&self, sharing: Sharing, except: Option<u64>) -> Result<(), u32> {
+    /// MS-FSA 2.1.5.1: a delete-pending file opens for nobody; otherwise the sharing check of
+    /// 2.1.5.1.2.2 runs against every open on the file, whatever door it came through; waiting
+    /// CREATEs have claimed nothing. It runs at all only where it `may_deny`: clients of another
+    /// door are not to take back the file. A refusal tells whether opens of this server are the
+    /// reason, whose clients may give up handles.
+    pub(super) fn admit(&self, held: &Entry, sharing: Sharing, may_deny: bool) -> Result<(), (u32, bool)> {
         if self.delete_pending.is_some() {
-            return Err(ntstatus::STATUS_DELETE_PENDING);
+            return Err((ntstatus::STATUS_DELETE_PENDING, false));
         }
-        if self.opens.conflict(sharing, except) {
-            return Err(ntstatus::STATUS_SHARING_VIOLATION);
-        }
-        Ok(())
+        let claimed = if may_deny { held.claim(sharing.does(), sharing.denies()) } else { Err(Refused::ByOthers) };
+        claimed.map_err(|by| (ntstatus::STATUS_SHARING_VIOLATION, by == Refused::WithinDoor))
     }
 
     pub(super) fn entry(&self, id: u64) -> Option<&OpenEntry> {
@@ -396,17 +418,16 @@ impl FileState {
         if state.contains(LeaseState::W) {
             return Vec::new();
         }
-        let locked: HashSet<u64> = self.locks.iter().map(|l| l.owner).collect();
-        self.doom_detached(id, |open| locked.contains(&open))
+        self.doom_detached(id, |open| !open.locks.is_empty())
     }
 
     /// Marks the opens kept for reconnect under the lease `id` that `pick`
-    /// accepts, by entry id, to be closed, and returns the ones not marked
-    /// before.
-    fn doom_detached(&mut self, id: LeaseId, pick: impl Fn(u64) -> bool) -> Vec<DurableMark> {
+    /// accepts to be closed, and returns the ones not marked before.
+    fn doom_detached(&mut self, id: LeaseId, pick: impl Fn(&OpenEntry) -> bool) -> Vec<DurableMark> {
         let mut doomed = Vec::new();
-        self.opens.for_holders(id, |open, entry| {
-            if let Some(mark) = entry.durable.as_mut().filter(|d| d.detached && !d.doomed && pick(open)) {
+        self.opens.for_holders(id, |entry| {
+            let is_picked = pick(entry);
+            if let Some(mark) = entry.durable.as_mut().filter(|d| d.detached && !d.doomed && is_picked) {
                 mark.doomed = true;
                 doomed.push(mark.clone());
             }
@@ -420,8 +441,8 @@ impl FileState {
         self.leases.iter().any(|l| Some(l.id) != exempt && l.breaking.is_some() && l.state.contains(LeaseState::H))
     }
 
-    /// Whether a CREATE that waits goes on waiting: a lease other than `exempt` still caches writes, or
-    /// is on its way to nothing, and its client has not acknowledged that yet.
+    /// Whether a CREATE that waits goes on waiting: a lease other than `exempt` still caches
+    /// writes, or is on its way to nothing, and its client has not acknowledged that yet.
     pub(super) fn break_pending(&self, exempt: Option<LeaseId>) -> bool {
         let waits = |l: &FileLease, b: &Breaking| l.state.contains(LeaseState::W) || b.required == LeaseState::NONE;
         self.leases.iter().any(|l| Some(l.id) != exempt && l.breaking.as_ref().is_some_and(|b| waits(l, b)))
@@ -432,54 +453,6 @@ impl FileState {
     pub(super) fn write_break_pending(&self, exempt: Option<LeaseId>) -> bool {
         self.leases.iter().any(|l| Some(l.id) != exempt && l.breaking.is_some() && l.state.contains(LeaseState::W))
     }
-
-    /// Wakes operations waiting on the file.
-    pub(super) fn bump(&self) {
-        self.changed.send_modify(|n| *n = n.wrapping_add(1));
-    }
-
-    /// A wait for the next change on the file.
-    pub(super) fn wait(&self) -> BreakWait {
-        BreakWait::new(self.changed.subscribe())
-    }
-
-    /// MS-FSA 2.1.4.10: whether the range conflicts with a lock. `exclusive`
-    /// is the intent of the access (a write, or an exclusive lock) and
-    /// `lock_intent` tells a lock request from a read or write.
-    pub(super) fn range_conflicts(
-        &self,
-        owner: u64,
-        offset: u64,
-        length: u64,
-        exclusive: bool,
-        lock_intent: bool,
-    ) -> bool {
-        if offset == 0 && length == 0 {
-            return false;
-        }
-        self.locks.iter().any(|l| {
-            overlaps(l.offset, l.length, offset, length)
-                && if l.exclusive { l.owner != owner || (exclusive && lock_intent) } else { exclusive }
-        })
-    }
-}
-
-/// The bytes of a range that others than SMB clients can know: it is not empty.
-pub(crate) fn bytes_of(offset: u64, length: u64) -> Option<std::ops::RangeInclusive<u64>> {
-    (length > 0).then(|| offset..=last_byte(offset, length))
-}
-
-/// Offset of the last byte of a range. A zero-length range ends just before
-/// its offset.
-pub(super) fn last_byte(offset: u64, length: u64) -> u64 {
-    if length == 0 { offset.wrapping_sub(1) } else { offset.saturating_add(length - 1) }
-}
-
-fn overlaps(a_offset: u64, a_length: u64, b_offset: u64, b_length: u64) -> bool {
-    if (a_offset == 0 && a_length == 0) || (b_offset == 0 && b_length == 0) {
-        return false;
-    }
-    a_offset <= last_byte(b_offset, b_length) && last_byte(a_offset, a_length) >= b_offset
 }
 
 impl FileTable {
@@ -499,8 +472,8 @@ impl FileTable {
         }
     }
 
-    /// Breaks the leases of the directory `dir`, after an entry of it was changed through an open whose
-    /// parent's lease is `spared`.
+    /// Breaks the leases of the directory `dir`, after an entry of it was changed through an open
+    /// whose parent's lease is `spared`.
     pub(crate) fn entry_changed(&self, dir: u64, spared: Option<LeaseId>) {
         self.leased_directories.entry_changed(dir, spared);
     }
@@ -508,45 +481,6 @@ impl FileTable {
     /// Whether a client holds a lease of a directory.
     pub(crate) fn has_leased_directories(&self) -> bool {
         !self.leased_directories.is_empty()
-    }
-
-    /// Whether a lease on the file with the backend's id `file_index` would
-    /// break for an access outside the server.
-    pub(crate) fn holds_against(&self, file_index: u64, access: Trigger) -> bool {
-        if self.count.load(Ordering::Acquire) == 0 {
-            return false;
-        }
-        let node = self.files().get(&file_index).cloned();
-        node.is_some_and(|node| {
-            let state = node.state();
-            let breaks = |l: &FileLease| break_to(access, l.state, l.id.is_oplock()).is_some();
-            state.leases.iter().any(breaks)
-        })
-    }
-
-    /// Breaks the leases on the file for an access outside the server, and
-    /// waits until their clients have given up what the access needs gone:
-    /// their acknowledgment timers bound the wait.
-    pub(crate) async fn break_against(&self, file_index: u64, access: Trigger) {
-        let Some(node) = self.files().get(&file_index).cloned() else {
-            return;
-        };
-        let (notices, mut waits) = node.state().break_for(access, None);
-        drop(notices);
-        while waits {
-            let wait = {
-                let state = node.state();
-                let pending = match access {
-                    Trigger::Handle | Trigger::SharingViolation => state.handle_break_pending(None),
-                    _ => state.write_break_pending(None),
-                };
-                pending.then(|| state.wait())
-            };
-            waits = match wait {
-                Some(mut wait) => wait.changed().await,
-                None => false,
-            };
-        }
     }
 
     fn node(&self, file_index: u64) -> Option<Arc<FileNode>> {
@@ -560,8 +494,7 @@ impl FileTable {
 
     /// True if the file has an open that may delete it.
     pub(crate) fn open_for_delete(&self, file_index: u64) -> bool {
-        let deletes = |sharing: Sharing| sharing.access & DELETE != 0;
-        self.node(file_index).is_some_and(|node| node.state().opens.any_settled(deletes))
+        self.held.is_used(Ino(file_index), Uses::DELETE)
     }
 
     /// True if the file is delete-pending.
@@ -645,9 +578,8 @@ impl FileTable {
                 false => Ok(()),
             };
         }
-        let keeps = |sharing: Sharing| sharing.access & SHARED_ACCESS != 0 && sharing.share & FILE_SHARE_DELETE == 0;
-        let is_kept = sharing.access & DELETE != 0
-            && self.streams_of(files, info.file_index).any(|stream| stream.state().opens.any_shared(keeps));
+        let keeps = |stream: &Arc<FileNode>| self.held.denied_by_any(Ino(stream.key), None, Uses::DELETE);
+        let is_kept = sharing.access & DELETE != 0 && self.streams_of(files, info.file_index).any(keeps);
         if is_kept { Err(ntstatus::STATUS_SHARING_VIOLATION) } else { Ok(()) }
     }
 

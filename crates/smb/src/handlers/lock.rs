@@ -11,14 +11,14 @@ use std::sync::Arc;
 use tracing::warn;
 
 use crate::access_mask::{FILE_APPEND_DATA, FILE_EXECUTE, FILE_READ_DATA, FILE_WRITE_DATA};
-use crate::backend::Handle;
 use crate::conn::limits::MAX_LOCKS_PER_OPEN;
 use crate::conn::pending::{Stop, stopped};
 use crate::conn::state::{Connection, TreeConnect};
-use crate::files::{FileRef, LockSequences, OpenSlot, Party, bytes_of};
+use crate::files::{FileRef, LockSequences, OpenSlot, Party};
 use crate::handlers::response::{HandlerResponse, Outcome, Pending};
 use crate::handlers::shared::{RequestTree, has_channels, lookup_open, note_channel, still_connected};
 use crate::ntstatus;
+use larder_opens::Waiter;
 use larder_smb_wire::header::Smb2Header;
 use larder_smb_wire::messages::{LockElement, LockRequest};
 
@@ -65,7 +65,7 @@ pub(super) async fn handle(
                     // As Windows answers when the open goes.
                     Stop::Retry => ntstatus::STATUS_RANGE_NOT_LOCKED,
                 })),
-                () = wait.changed() => {}
+                () = &mut wait => {}
             }
             match attempt(&conn, &hdr, &tree, &req).await {
                 // The file changed because the open, its tree or its session went, and the stop is yet to come.
@@ -97,26 +97,7 @@ fn respond(result: Result<(), u32>) -> HandlerResponse {
 enum Attempt {
     Done(Result<(), u32>),
     /// The range is locked: try again after a change.
-    Wait(Changes),
-}
-
-/// What may let a lock through: a change among the server's opens of the
-/// file, or one among the locks of others.
-struct Changes {
-    inside: tokio::sync::watch::Receiver<u64>,
-    outside: Option<tokio::sync::watch::Receiver<()>>,
-}
-
-impl Changes {
-    async fn changed(&mut self) {
-        match &mut self.outside {
-            Some(outside) => tokio::select! {
-                _ = self.inside.changed() => {}
-                _ = outside.changed() => {}
-            },
-            None => drop(self.inside.changed().await),
-        }
-    }
+    Wait(Waiter),
 }
 
 async fn attempt(conn: &Arc<Connection>, hdr: &Smb2Header, tree: &Arc<TreeConnect>, req: &LockRequest) -> Attempt {
@@ -153,16 +134,13 @@ async fn attempt(conn: &Arc<Connection>, hdr: &Smb2Header, tree: &Arc<TreeConnec
     {
         return Attempt::Done(Ok(()));
     }
-    let Some(handle) = open.handle.as_deref() else {
-        return fail(ntstatus::STATUS_FILE_CLOSED);
-    };
     let is_unlock = first.flags & UNLOCK != 0;
     // Before the attempt, so that what changes after it is heard.
     let may_wait = !is_unlock && first.flags & FAIL_IMMEDIATELY == 0;
-    let changes = may_wait.then(|| Changes { inside: file.changes(), outside: handle.lock_changes() });
+    let changes = may_wait.then(|| file.changed());
     let result = match is_unlock {
-        true => unlock(file, handle, &req.locks),
-        false => lock((file, open.slot.as_ref().and_then(OpenSlot::party)), handle, &req.locks),
+        true => unlock(file, &req.locks),
+        false => lock(file, open.slot.as_ref().and_then(OpenSlot::party), &req.locks),
     };
     match (result, changes) {
         (Err(ntstatus::STATUS_LOCK_NOT_GRANTED), Some(changes)) => return Attempt::Wait(changes),
@@ -177,47 +155,16 @@ async fn attempt(conn: &Arc<Connection>, hdr: &Smb2Header, tree: &Arc<TreeConnec
 }
 
 /// MS-SMB2 3.3.5.14.1: unlocks done before a failure stay done.
-fn unlock(file: &FileRef, handle: &dyn Handle, locks: &[LockElement]) -> Result<(), u32> {
-    locks.iter().try_for_each(|l| {
-        if l.flags != UNLOCK {
-            return Err(ntstatus::STATUS_INVALID_PARAMETER);
-        }
-        let exclusive = file.unlock_range(l.offset, l.length)?;
-        give_up(handle, l, exclusive);
-        Ok(())
+fn unlock(file: &FileRef, locks: &[LockElement]) -> Result<(), u32> {
+    locks.iter().try_for_each(|l| match l.flags {
+        UNLOCK => file.unlock_range(l.offset, l.length),
+        _ => Err(ntstatus::STATUS_INVALID_PARAMETER),
     })
-}
-
-/// Gives up the lock that stands for `l` against those outside the server.
-fn give_up(handle: &dyn Handle, l: &LockElement, exclusive: bool) {
-    if let Some(bytes) = bytes_of(l.offset, l.length) {
-        handle.unlock_range(bytes, exclusive);
-    }
-}
-
-/// Against those outside the server first, then among its own opens.
-fn lock_one((file, party): (&FileRef, Option<&Party>), handle: &dyn Handle, l: &LockElement) -> Result<(), u32> {
-    let exclusive = l.flags & EXCLUSIVE != 0;
-    if l.length != 0 && l.offset.checked_add(l.length - 1).is_none() {
-        return Err(ntstatus::STATUS_INVALID_LOCK_RANGE);
-    }
-    let slot = match party {
-        Some(party) => Some(party.lock_slot().ok_or(ntstatus::STATUS_INSUFFICIENT_RESOURCES)?),
-        None => None,
-    };
-    if bytes_of(l.offset, l.length).is_some_and(|bytes| !handle.lock_range(bytes, exclusive)) {
-        return Err(ntstatus::STATUS_LOCK_NOT_GRANTED);
-    }
-    let locked = file.lock_range((l.offset, l.length), exclusive, MAX_LOCKS_PER_OPEN, slot);
-    if locked.is_err() {
-        give_up(handle, l, exclusive);
-    }
-    locked
 }
 
 /// MS-SMB2 3.3.5.14.2: a failed lock releases the ranges this request locked
 /// before it. Only a request for one range may wait for it.
-fn lock((file, party): (&FileRef, Option<&Party>), handle: &dyn Handle, locks: &[LockElement]) -> Result<(), u32> {
+fn lock(file: &FileRef, party: Option<&Party>, locks: &[LockElement]) -> Result<(), u32> {
     let valid = |flags: u32| {
         matches!(flags & !FAIL_IMMEDIATELY, SHARED | EXCLUSIVE) && (locks.len() == 1 || flags & FAIL_IMMEDIATELY != 0)
     };
@@ -225,11 +172,10 @@ fn lock((file, party): (&FileRef, Option<&Party>), handle: &dyn Handle, locks: &
         return Err(ntstatus::STATUS_INVALID_PARAMETER);
     }
     for (taken, l) in locks.iter().enumerate() {
-        if let Err(status) = lock_one((file, party), handle, l) {
+        let locked = file.lock_range((l.offset, l.length), l.flags & EXCLUSIVE != 0, MAX_LOCKS_PER_OPEN, party);
+        if let Err(status) = locked {
             for t in &locks[..taken] {
-                let exclusive = t.flags & EXCLUSIVE != 0;
-                file.undo_lock(t.offset, t.length, exclusive);
-                give_up(handle, t, exclusive);
+                file.undo_lock(t.offset, t.length, t.flags & EXCLUSIVE != 0);
             }
             return Err(status);
         }

@@ -7,7 +7,7 @@ use larder_fs::{ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, AccessMask, Attr, FIL
 
 use super::super::compound::CompoundReply;
 use super::super::convert::{check_file, stability, stable_how, stat_of};
-use super::super::file_table::{FileKey, ShareBits};
+use super::super::file_key::{FileKey, ShareBits};
 use super::super::ops::{ArgOp, CommitArgs, ReadArgs, ReadOk, ResOp, WriteArgs, WriteOk};
 use super::super::place::Object;
 use super::super::stateids::{self, Named};

@@ -2,10 +2,11 @@
 //! 16.37), and the order of an owner's requests in NFSv4.0.
 
 use larder_fs::{ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE};
+use larder_opens::Range;
 
 use super::super::compound::CompoundReply;
 use super::super::convert::{check_file, stat_of};
-use super::super::file_table::{ByteRange, ShareBits};
+use super::super::file_key::ShareBits;
 use super::super::ops::{ArgOp, LockArgs, LockDenied, LockTestArgs, Locker, OpNumber, OpenArgs, ResOp, UnlockArgs};
 use super::super::owner_seq::OwnerOrder;
 use super::super::place::Object;
@@ -169,7 +170,7 @@ impl<'m> Run<'m> {
     }
 
     /// A file and a range of it.
-    async fn lockable(&self, offset: u64, length: u64) -> Result<(Object, ByteRange), NfsStat> {
+    async fn lockable(&self, offset: u64, length: u64) -> Result<(Object, Range), NfsStat> {
         let object = self.object(NfsStat::IsDir)?;
         check_file(&object.resolve().await?, self.minor)?;
         Ok((object, lock_range(offset, length)?))

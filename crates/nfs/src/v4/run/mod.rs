@@ -33,7 +33,7 @@ use super::super::rpc::{AcceptStat, Auth, LAST_FRAGMENT, begin_accepted, parse_c
 use super::super::shared::Shared;
 use super::super::xdr::Writer;
 use super::compound::{Arrived, Compound, CompoundReply, OPERATIONS_MAX};
-use super::file_table::FileKey;
+use super::file_key::FileKey;
 use super::ops::{ArgOp, OpNumber, ResOp};
 use super::place::{Caller, Object, Place};
 use super::server::{NfsV4, V4State};
@@ -512,7 +512,7 @@ impl<'m> Run<'m> {
     }
 
     fn key(state: &mut V4State, files: &Files, ino: Ino) -> Result<FileKey, NfsStat> {
-        state.states.table().key(files, ino).ok_or(NfsStat::Stale)
+        state.exported.key(files, ino).ok_or(NfsStat::Stale)
     }
 
     /// Ends clients, except `by`, that hold something of a file and have been silent for a lease. Whether there were any;

@@ -5,7 +5,7 @@
 //!   is remembered of the open but its client. The owner may have opened it before its mode forbade that.
 //! - `opens4.recorded_first`: the client is in the durable record before its first open is answered.
 
-use larder_files::{Open, Uses};
+use larder_files::{OpenInode, Uses};
 use larder_fs::{
     ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, AccessMask, Attr, CreateMode, FileKind, FsError, Ino, NameMatch, SetAttr,
 };
@@ -15,8 +15,8 @@ use super::super::bitmap::Bitmap;
 use super::super::compound::CompoundReply;
 use super::super::convert::{change_of, check_file, check_name, stat_of, told_change, unchanged};
 use super::super::delegation::Delegated;
-use super::super::door_table::{Granted, HeldOpen};
-use super::super::file_table::ShareBits;
+use super::super::exported::{Granted, HeldOpen};
+use super::super::file_key::ShareBits;
 use super::super::ops::{
     ArgOp, CloseArgs, CreateHow, DelegationKind, OpNumber, OpenArgs, OpenClaim, OpenConfirmArgs, OpenDelegation,
     OpenDowngradeArgs, OpenHow, OpenOk, ReadDelegation, ResOp, SpaceLimit, WhyNoDelegation, WhyNoDelegationKind,
@@ -180,7 +180,7 @@ impl<'m> Run<'m> {
         if target.truncates {
             let done = self.truncate(&target).await;
             if let Err(status) = done {
-                let key = self.v4.lock().states.table().key(target.object.files(), target.object.id.ino);
+                let key = self.v4.lock().exported.key(target.object.files(), target.object.id.ino);
                 if let Some(key) = key {
                     let _ = self.v4.lock().states.close(&opened.stateid, key, self.by());
                 }
@@ -242,7 +242,12 @@ impl<'m> Run<'m> {
         if !is_reachable {
             return None;
         }
-        let open = object.files().open_judged(object.id, Uses::NOTHING).await.ok()?;
+        let files = object.files();
+        // Changes by another machine, and by programs of the host in its folders, come without a word.
+        if files.is_followed() || files.reuses_numbers() {
+            return None;
+        }
+        let (entry, inode) = files.open_judged(object.id, Uses::NOTHING).await.ok()?.into_parts();
         let attr = object.resolve().await.ok()?;
         let now = self.v4.now();
         let mut state = self.v4.lock();
@@ -250,10 +255,8 @@ impl<'m> Run<'m> {
         let file = Self::key(state, object.files(), object.id.ino).ok()?;
         let by = self.slot.request();
         let granted = Some(Granted { by, change: told_change(object.files(), attr.change), size: attr.size });
-        let held = HeldOpen { granted, ..self.held(open, target) };
-        state.states.table().offer(held);
-        let granted = state.states.delegate(client, file, kind, now).ok();
-        state.states.table().withdraw();
+        let held = HeldOpen { granted, ..self.held(inode, target) };
+        let granted = state.states.delegate(client, file, kind, now, (entry, held)).ok();
         self.v4.delegations_changed(state);
         state.refresh_status(client);
         granted
@@ -401,9 +404,9 @@ impl<'m> Run<'m> {
         })
     }
 
-    fn held(&self, open: Open, target: &Target) -> HeldOpen {
+    fn held(&self, inode: OpenInode, target: &Target) -> HeldOpen {
         HeldOpen {
-            open,
+            _inode: inode,
             uid: target.object.cred.uid,
             address: self.caller.peer.ip().to_canonical(),
             name: target.name.clone(),
@@ -422,18 +425,17 @@ impl<'m> Run<'m> {
         deny: ShareBits,
     ) -> Result<Opened, NfsStat> {
         let object = &target.object;
-        let uses = Uses::NOTHING.and_if(access.has(ShareBits::READ), Uses::READ);
-        let uses = uses.and_if(access.has(ShareBits::WRITE), Uses::WRITE);
         self.v4.will_hold(object.files());
         // `opens4.recorded_first`
         let volume = Box::pin(self.v4.volume(object.files())).await?;
         Box::pin(self.v4.record(client, &volume)).await?;
         // Other doors' clients send what they cache before this is granted.
-        let open = object.files().open_judged(object.id, uses).await.map_err(|error| match error {
+        let open = object.files().open_judged(object.id, access.uses()).await.map_err(|error| match error {
             FsError::Shared => NfsStat::ShareDenied,
             error => stat_of(&error),
         })?;
-        let mut held = Some(self.held(open, target));
+        let (entry, inode) = open.into_parts();
+        let mut offered = Some((entry, self.held(inode, target)));
         let mut try_open = || -> Result<_, NfsStat> {
             let mut state = self.v4.lock();
             let file = Self::key(&mut state, object.files(), object.id.ino)?;
@@ -442,12 +444,8 @@ impl<'m> Run<'m> {
                 return Err(NfsStat::Delay);
             }
             let owner = state.states.owner(client, OwnerKind::Open, owner)?;
-            if let Some(held) = held.take() {
-                state.states.table().offer(held);
-            }
-            let opened = state.states.open(owner, file, access, deny, object.cred.uid, self.minor);
-            held = state.states.table().withdraw();
-            Ok((file, opened))
+            let by = (object.cred.uid, self.minor);
+            Ok((file, state.states.open(owner, file, (access, deny), by, &mut offered)))
         };
         let (file, mut opened) = try_open()?;
         let is_in_the_way = matches!(opened, Err(NfsStat::ShareDenied | NfsStat::Delay));

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::super::clock::Moment;
 use super::super::delegation::{Delegated, Delegation};
-use super::super::file_table::{FileKey, FileTable, Holder, ShareBits};
+use super::super::file_key::{FileKey, ShareBits};
 use super::super::stateids::{self, Named, StateNumber};
 use super::super::types::{ClientId, NfsStat, StateId};
-use super::{Caller, StateKind, StateRecord, StateTable};
+use super::{Caller, Held, StateKind, StateRecord, StateTable};
 
 /// Delegations of one client: a cache of its own, which it returns when asked.
 pub const CLIENT_DELEGATIONS_MAX: usize = 16 << 10;
@@ -43,7 +43,7 @@ pub enum NoDelegation {
     Resource,
 }
 
-impl<T: FileTable> StateTable<T> {
+impl<H> StateTable<H> {
     /// A delegation no longer stands in anybody's way.
     pub(super) fn forget_delegation(&mut self, file: FileKey, number: StateNumber) {
         self.recalling.remove(&number);
@@ -81,6 +81,7 @@ impl<T: FileTable> StateTable<T> {
         file: FileKey,
         kind: Delegated,
         now: Moment,
+        held: Held<H>,
     ) -> Result<StateId, NoDelegation> {
         if self.resting.get(&file).is_some_and(|since| now.since(*since) < REST) {
             return Err(NoDelegation::Contention);
@@ -116,11 +117,15 @@ impl<T: FileTable> StateTable<T> {
         if self.opens_of.get(&file).into_iter().flatten().any(conflicts) {
             return Err(NoDelegation::Contention);
         }
-        let number = self.unused_number();
-        if !self.table.delegate(file, Holder { client, state: number }, kind) {
+        let is_used_elsewhere = self.judges.of(file).is_none_or(|(judge, ino)| match kind {
+            Delegated::Read => judge.table.written_by_others(ino, judge.door),
+            Delegated::Write => judge.table.by_others(ino, judge.door),
+        });
+        if is_used_elsewhere {
             return Err(NoDelegation::Contention);
         }
-        Ok(self.insert(number, client, file, StateKind::Delegation(Delegation::new(kind))))
+        let number = self.unused_number();
+        Ok(self.insert(number, client, file, StateKind::Delegation(Delegation::new(kind)), Some(held)))
     }
 
     /// Whether anybody has a delegation of a file.
@@ -249,12 +254,12 @@ impl<T: FileTable> StateTable<T> {
             let StateKind::Delegation(delegation) = &mut state.kind else { continue };
             if !delegation.is_revoked() {
                 delegation.revoke();
-                revoked.push((state.file, Holder { client, state: *number }));
+                state.held = None;
+                revoked.push((state.file, *number));
             }
         }
-        for (file, holder) in &revoked {
-            self.table.undelegate(*file, *holder);
-            self.forget_delegation(*file, holder.state);
+        for (file, number) in &revoked {
+            self.forget_delegation(*file, *number);
             self.rest(*file, now);
         }
         *self.revoked.entry(client).or_default() += revoked.len();

@@ -2,17 +2,23 @@
 
 use std::sync::Arc;
 
-use super::super::file_table::{ByteRange, FileKey, FileTable, LockInTheWay, LockOwnerId, RangeRefusal, ShareBits};
+use larder_doors::strangers;
+use larder_opens::{Held, LockError, Range};
+
+use super::super::file_key::{FileKey, ShareBits};
 use super::super::stateids::StateNumber;
 use super::super::types::{ClientId, NfsStat, StateId};
 use super::{Caller, LockState, OwnerId, OwnerKind, StateKind, StateRecord, StateTable};
+
+/// No owner has this number.
+const NO_OWNER: OwnerId = OwnerId(0);
 
 /// Why LOCK or LOCKT was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LockRefusal {
     /// With the client, 0 for another one, and the owner, empty for another door's.
     Denied {
-        held: LockInTheWay,
+        held: Held,
         client: ClientId,
         owner: Box<[u8]>,
     },
@@ -32,13 +38,13 @@ pub enum LockerOf<'a> {
     Existing(StateId),
 }
 
-impl<T: FileTable> StateTable<T> {
+impl<H> StateTable<H> {
     /// LOCK (RFC 7530 16.10, RFC 8881 18.10).
     pub fn lock(
         &mut self,
         locker: LockerOf<'_>,
         file: FileKey,
-        range: ByteRange,
+        range: Range,
         exclusive: bool,
         caller: Caller,
     ) -> Result<StateId, LockRefusal> {
@@ -70,8 +76,10 @@ impl<T: FileTable> StateTable<T> {
         if existing.is_none() {
             self.room_for(client)?;
         }
-        let locker = (network, LockOwnerId(owner.0));
-        self.table.lock(file, locker, range, exclusive).map_err(|refusal| self.denied_by(refusal, client))?;
+        let (judge, ino) = self.judges.of(file).ok_or(NfsStat::Delay)?;
+        let party = Some(strangers::number(network));
+        let wanted = Held::posix(judge.owner(owner), range, exclusive, 0, party);
+        judge.table.lock(ino, wanted).map_err(|error| self.denied_by(error, judge.door, client))?;
         Ok(match existing {
             Some(number) => self.changed(number),
             None => {
@@ -79,16 +87,17 @@ impl<T: FileTable> StateTable<T> {
                 if let Some(StateRecord { kind: StateKind::Open(of), .. }) = self.states.get_mut(&open) {
                     of.locks.insert(number);
                 }
-                self.insert(number, client, file, StateKind::Lock(LockState { owner, open }))
+                self.insert(number, client, file, StateKind::Lock(LockState { owner, open }), None)
             }
         })
     }
 
-    fn denied_by(&self, refusal: RangeRefusal, by: ClientId) -> LockRefusal {
-        match refusal {
-            RangeRefusal::TooMany => NfsStat::Delay.into(),
-            RangeRefusal::InTheWay(held) => {
-                let record = held.owner.and_then(|owner| self.owners.get(&OwnerId(owner.0)));
+    fn denied_by(&self, error: LockError, door: u32, by: ClientId) -> LockRefusal {
+        match error {
+            LockError::TooMany | LockError::Deadlock | LockError::Reclaims => NfsStat::Delay.into(),
+            LockError::Conflict(held) => {
+                let own = Some(held.owner).filter(|owner| owner.door == door);
+                let record = own.and_then(|owner| self.owners.get(&OwnerId(owner.id)));
                 let (client, owner) =
                     record.map_or((ClientId(0), Box::default()), |record| (record.key.0, record.key.2[..].into()));
                 // `clients.ids_are_secrets`
@@ -104,14 +113,14 @@ impl<T: FileTable> StateTable<T> {
         client: ClientId,
         owner: &[u8],
         file: FileKey,
-        range: ByteRange,
+        range: Range,
         exclusive: bool,
     ) -> Result<(), LockRefusal> {
-        let owner = self.owner_ids.get(&(client, OwnerKind::Lock, Arc::from(owner)));
-        let owner = owner.map(|owner| LockOwnerId(owner.0));
-        match self.table.test(file, owner, range, exclusive) {
+        let owner = self.owner_ids.get(&(client, OwnerKind::Lock, Arc::from(owner))).copied().unwrap_or(NO_OWNER);
+        let Some((judge, ino)) = self.judges.of(file) else { return Ok(()) };
+        match judge.table.test_lock(ino, Held::posix(judge.owner(owner), range, exclusive, 0, None)) {
             None => Ok(()),
-            Some(held) => Err(self.denied_by(RangeRefusal::InTheWay(held), client)),
+            Some(held) => Err(self.denied_by(LockError::Conflict(held), judge.door, client)),
         }
     }
 
@@ -120,7 +129,7 @@ impl<T: FileTable> StateTable<T> {
         &mut self,
         stateid: &StateId,
         file: FileKey,
-        range: ByteRange,
+        range: Range,
         caller: Caller,
     ) -> Result<StateId, NfsStat> {
         let number = self.find(stateid, caller)?;
@@ -128,7 +137,9 @@ impl<T: FileTable> StateTable<T> {
             Some(StateRecord { kind: StateKind::Lock(lock), file: of, .. }) if *of == file => lock.owner,
             _ => return Err(NfsStat::BadStateId),
         };
-        self.table.unlock(file, LockOwnerId(owner.0), range).map_err(|_| NfsStat::Delay)?;
+        if let Some((judge, ino)) = self.judges.of(file) {
+            judge.table.unlock(ino, judge.owner(owner), range).map_err(|_| NfsStat::Delay)?;
+        }
         Ok(self.changed(number))
     }
 
@@ -139,7 +150,7 @@ impl<T: FileTable> StateTable<T> {
         };
         let locks = self.owners.get(&owner).map(|record| record.states.clone()).unwrap_or_default();
         let holds = |number: &StateNumber| {
-            self.states.get(number).is_some_and(|state| self.table.has_locks(state.file, LockOwnerId(owner.0)))
+            self.states.get(number).is_some_and(|state| self.judges.has_locks(state.file, owner))
         };
         if locks.iter().any(holds) {
             return Err(NfsStat::LocksHeld);
@@ -151,10 +162,10 @@ impl<T: FileTable> StateTable<T> {
 }
 
 /// The bytes of a lock (RFC 8881 18.10.3): a length of all ones reaches to the end of any file.
-pub fn lock_range(offset: u64, length: u64) -> Result<ByteRange, NfsStat> {
+pub fn lock_range(offset: u64, length: u64) -> Result<Range, NfsStat> {
     match length {
         0 => Err(NfsStat::Inval),
-        u64::MAX => Ok(ByteRange { start: offset, last: u64::MAX }),
-        _ => Ok(ByteRange { start: offset, last: offset.checked_add(length - 1).ok_or(NfsStat::Inval)? }),
+        u64::MAX => Ok(Range { start: offset, last: u64::MAX }),
+        _ => Ok(Range { start: offset, last: offset.checked_add(length - 1).ok_or(NfsStat::Inval)? }),
     }
 }

@@ -1,6 +1,6 @@
 //! The opens of all clients, for people who look after the server, and the end of one.
 
-use super::super::file_table::{FileKey, FileTable, ShareBits};
+use super::super::file_key::{FileKey, ShareBits};
 use super::super::stateids::StateNumber;
 use super::super::types::ClientId;
 use super::{EndedState, StateKind, StateRecord, StateTable};
@@ -21,7 +21,7 @@ pub struct OpenEntry {
     pub is_delegated: bool,
 }
 
-impl<T: FileTable> StateTable<T> {
+impl<H> StateTable<H> {
     pub fn open_list(&self) -> impl Iterator<Item = OpenEntry> {
         self.states.iter().filter_map(|(number, state)| {
             let StateKind::Open(open) = &state.kind else { return None };
@@ -44,7 +44,7 @@ impl<T: FileTable> StateTable<T> {
     /// (NFSv4.0: NFS4ERR_EXPIRED), and opens the file anew if it still uses it; its locks are lost. `false`: there is none
     /// that people know by this number.
     pub fn end_open(&mut self, serial: u64) -> bool {
-        let is_it = |state: &StateRecord| state.serial == serial && matches!(state.kind, StateKind::Open(_));
+        let is_it = |state: &StateRecord<H>| state.serial == serial && matches!(state.kind, StateKind::Open(_));
         let found = self.states.iter().find(|(_, state)| is_it(state)).map(|(number, _)| *number);
         let Some(number) = found else { return false };
         self.end(number);

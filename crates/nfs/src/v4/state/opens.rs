@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use super::super::delegation::{Delegated, Delegation};
-use super::super::file_table::{FileKey, FileTable, Holder, ShareBits};
+use super::super::file_key::{FileKey, ShareBits};
 use super::super::known_rights::KnownRight;
 use super::super::openers::Openers;
 use super::super::stateids::{self, Named};
 use super::super::types::{ClientId, NfsStat, StateId};
-use super::{Caller, EndedState, OpenState, OwnerId, StateKind, StateRecord, StateTable};
+use super::{Caller, EndedState, Held, OpenState, OwnerId, StateKind, StateRecord, StateTable};
 
 /// What OPEN gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,18 +27,17 @@ pub struct DataRight {
     pub openers: Openers,
 }
 
-impl<T: FileTable> StateTable<T> {
+impl<H> StateTable<H> {
     /// OPEN of a file by an owner: a new open, or an upgrade of the one that it has (RFC 7530 9.9, RFC 8881 9.9). `uid` is
-    /// the user whose right to this access was judged.
+    /// the user whose right to this access was judged. A new open keeps `offered`.
     /// Delegations of others are recalled first (`state.conflict_recalls`).
     pub fn open(
         &mut self,
         owner: OwnerId,
         file: FileKey,
-        access: ShareBits,
-        deny: ShareBits,
-        uid: u32,
-        minor: u32,
+        (access, deny): (ShareBits, ShareBits),
+        (uid, minor): (u32, u32),
+        offered: &mut Option<Held<H>>,
     ) -> Result<Opened, NfsStat> {
         if access == ShareBits::NONE {
             return Err(NfsStat::Inval);
@@ -51,8 +50,9 @@ impl<T: FileTable> StateTable<T> {
         let (asked_access, asked_deny) = (1 << access.number(), 1 << deny.number());
         let stateid = match existing {
             Some(number) => {
-                let holder = Holder { client, state: number };
-                let Some(StateRecord { kind: StateKind::Open(open), .. }) = self.states.get_mut(&number) else {
+                let Some(StateRecord { kind: StateKind::Open(open), held: Some((entry, _)), .. }) =
+                    self.states.get_mut(&number)
+                else {
                     return Err(NfsStat::ServerFault);
                 };
                 // RFC 7530 9.9 has an owner's own denials bind it as well.
@@ -61,9 +61,7 @@ impl<T: FileTable> StateTable<T> {
                 }
                 let (all, denied) = (open.access.and(access), open.deny.and(deny));
                 // `state.judged_by_table`
-                if !self.table.claim(file, holder, all, denied) {
-                    return Err(NfsStat::ShareDenied);
-                }
+                entry.claim(all.uses(), denied.uses()).map_err(|_| NfsStat::ShareDenied)?;
                 (open.access, open.deny) = (all, denied);
                 open.asked_access |= asked_access;
                 open.asked_deny |= asked_deny;
@@ -74,14 +72,14 @@ impl<T: FileTable> StateTable<T> {
             None => {
                 self.room_for(client)?;
                 let number = self.unused_number();
-                if !self.table.claim(file, Holder { client, state: number }, access, deny) {
-                    return Err(NfsStat::ShareDenied);
-                }
+                let (entry, _) = offered.as_ref().ok_or(NfsStat::ServerFault)?;
+                // Clients of this door reclaim in the order of its own grace.
+                entry.claim(access.uses(), deny.uses()).map_err(|_| NfsStat::ShareDenied)?;
                 let mut openers = Openers::default();
                 openers.add(uid, access);
                 let locks = BTreeSet::new();
                 let open = OpenState { owner, access, deny, asked_access, asked_deny, openers, locks };
-                self.insert(number, client, file, StateKind::Open(open))
+                self.insert(number, client, file, StateKind::Open(open), offered.take())
             }
         };
         Ok(Opened { stateid, must_confirm })
@@ -109,7 +107,9 @@ impl<T: FileTable> StateTable<T> {
         caller: Caller,
     ) -> Result<StateId, NfsStat> {
         let number = self.find_open(stateid, file, caller)?;
-        let Some(StateRecord { kind: StateKind::Open(open), client, .. }) = self.states.get_mut(&number) else {
+        let Some(StateRecord { kind: StateKind::Open(open), held: Some((entry, _)), .. }) =
+            self.states.get_mut(&number)
+        else {
             return Err(NfsStat::BadStateId);
         };
         let fits = open.access.has(access) && open.deny.has(deny);
@@ -118,7 +118,7 @@ impl<T: FileTable> StateTable<T> {
             return Err(NfsStat::Inval);
         }
         // Fewer uses and denials conflict with nothing new.
-        self.table.claim(file, Holder { client: *client, state: number }, access, deny);
+        let _ = entry.claim(access.uses(), deny.uses());
         (open.access, open.deny) = (access, deny);
         open.asked_access = within(open.asked_access, access);
         open.asked_deny = within(open.asked_deny, deny);
@@ -154,7 +154,7 @@ impl<T: FileTable> StateTable<T> {
             }
             Named::Anonymous | Named::ReadBypass => {
                 self.conflict(file, caller.client, writes)?;
-                if self.table.denied(file, None, wanted) {
+                if self.judges.denies(file, None, wanted) {
                     return Err(NfsStat::Locked);
                 }
                 return Ok(DataRight { client: caller.client, openers: Openers::default() });
@@ -180,8 +180,8 @@ impl<T: FileTable> StateTable<T> {
             return Err(NfsStat::OpenMode);
         }
         self.conflict(file, Some(client), writes)?;
-        let but = open.map(|state| Holder { client, state });
-        if !access.has(wanted) && self.table.denied(file, but, wanted) {
+        let own = open.and_then(|number| self.states.get(&number)?.held.as_ref()).map(|(entry, _)| entry);
+        if !access.has(wanted) && self.judges.denies(file, own, wanted) {
             return Err(NfsStat::Locked);
         }
         Ok(DataRight { client: Some(client), openers })

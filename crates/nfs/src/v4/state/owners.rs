@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::super::file_table::{FileTable, LockOwnerId};
 use super::super::owner_seq::OwnerSeq;
 use super::super::stateids::{self, Named, StateNumber};
 use super::super::types::{ClientId, NfsStat, StateId};
@@ -13,7 +12,7 @@ use super::{EndedState, OwnerId, OwnerKind, StateKind, StateOwnerRecord, StateTa
 /// nothing is kept for its sequence numbers until its network has too many.
 pub const OWNERS_MAX: usize = 128 << 10;
 
-impl<T: FileTable> StateTable<T> {
+impl<H> StateTable<H> {
     /// The owner, new or not.
     pub fn owner(&mut self, client: ClientId, kind: OwnerKind, name: &[u8]) -> Result<OwnerId, NfsStat> {
         let key = (client, kind, Arc::from(name));
@@ -49,8 +48,8 @@ impl<T: FileTable> StateTable<T> {
     }
 
     /// The client of an owner of locks, as the table of all doors knows it.
-    pub fn client_of_lock(&self, owner: LockOwnerId) -> Option<ClientId> {
-        self.owners.get(&OwnerId(owner.0)).map(|record| record.key.0)
+    pub fn client_of_lock(&self, owner: u64) -> Option<ClientId> {
+        self.owners.get(&OwnerId(owner)).map(|record| record.key.0)
     }
 
     /// The sequence of an owner's requests in NFSv4.0.

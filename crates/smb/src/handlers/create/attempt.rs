@@ -240,14 +240,15 @@ impl Attempt<'_> {
         Ok(response)
     }
 
-    fn open_request(&self, overwrite: bool) -> OpenRequest {
+    fn open_request(&self, action: OpenAction) -> OpenRequest {
         OpenRequest {
             sharing: self.args.sharing,
             owner: self.owner.clone(),
             holder: self.server.holder(self.conn, self.args.owner.as_deref()),
             lease: self.args.lease.map(|l| l.id),
             parent_lease: self.parent_lease,
-            overwrite,
+            overwrite: action == OpenAction::Overwritten,
+            created: action == OpenAction::Created,
             break_handles: self.break_handles,
         }
     }
@@ -293,7 +294,8 @@ impl Attempt<'_> {
         let (path, opts) = (&self.args.path, &self.args.opts);
         let mut tries = 0;
         loop {
-            match reserve_existing(share, backend, path, opts.clone(), self.open_request(true)).await {
+            match reserve_existing(share, backend, path, opts.clone(), self.open_request(OpenAction::Overwritten)).await
+            {
                 Ok(Probe::Reserved(file, Some(wait))) => {
                     let Claimed { slot, lease_ref, .. } = claimed;
                     let reserved = Reserved { file, slot, lease_ref, opened: None };
@@ -337,16 +339,12 @@ impl Attempt<'_> {
         if args.delete_on_close && info.read_only {
             return closed(handle, ntstatus::STATUS_CANNOT_DELETE).await;
         }
-        if !handle.claim(args.sharing.access, args.sharing.share) {
-            return closed(handle, ntstatus::STATUS_SHARING_VIOLATION).await;
-        }
         let file = match reserved {
             Some(file) if is_registered || file.is_for(&info) => file,
             // The file was replaced between the two opens, or did not exist.
             reserved => {
                 drop(reserved);
-                let request = self.open_request(action == OpenAction::Overwritten);
-                match FileRef::register(share, &info, handle.name(), request) {
+                match FileRef::register(share, &info, handle.name(), self.open_request(action)) {
                     Ok((file, None)) => file,
                     Ok((file, Some(wait))) => {
                         let opened = Some((HeldHandle(Some(handle)), action));
@@ -641,7 +639,6 @@ async fn reserve_existing(
     };
     let result = match handle.stat().await {
         Ok(info) if opts.delete_on_close && info.read_only => Err(ntstatus::STATUS_CANNOT_DELETE.into()),
-        Ok(_) if !handle.claim(req.sharing.access, req.sharing.share) => Err(ntstatus::STATUS_SHARING_VIOLATION.into()),
         Ok(info) => FileRef::register(share, &info, handle.name(), req).map(|(file, wait)| Probe::Reserved(file, wait)),
         Err(e) => Err(e.to_nt_status().into()),
     };
