@@ -56,6 +56,8 @@ def run(program, folder, test):
         passed, said = done.returncode == 0 and b"1 passed" in done.stdout, done.stdout
     except subprocess.TimeoutExpired as late:
         passed, said = False, (late.stdout or b"") + f"\nkilled after {LIMIT_S} s\n".encode()
+    except OSError as error:
+        passed, said = False, f"{program} does not start: {error}\n".encode()
     return passed, time.monotonic() - began, said.decode(errors="replace")
 
 
@@ -89,7 +91,7 @@ def main():
                     failed[known_as] = what
                     print(f"FAILED {known_as} after {took_s:.1f} s\n{said}", flush=True)
 
-    began = time.monotonic()
+    began, chosen = time.monotonic(), waiting.qsize()
     workers = [threading.Thread(target=work) for _ in range(options.jobs)]
     for worker in workers:
         worker.start()
@@ -110,7 +112,7 @@ def main():
     print(f"{time.monotonic() - began:.0f} s, {options.jobs} at a time")
     counts = f"{len(results) - len(failures)} passed, {len(failures)} failed"
     print(counts + (f", {len(skipped)} skipped" if skipped else ""))
-    return 1 if failures or not results else 0
+    return 1 if failures or not results or len(results) != chosen else 0
 
 
 if __name__ == "__main__":

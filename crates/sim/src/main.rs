@@ -22,7 +22,7 @@ struct Cli {
 enum Command {
     /// Run many schedules from fresh seeds, or from a given one on
     Run {
-        /// Stop after so many seconds
+        /// Stop after so many seconds; with --schedules, time that is over before is a failure
         #[arg(long, default_value_t = 60)]
         seconds: u64,
         /// The first seed; the others follow it
@@ -191,7 +191,11 @@ fn run(seed: u64, until: Until, threads: usize, what: &What) -> bool {
         println!("{count:>8}  {kind}");
     }
     println!("{summary}");
-    summary.failures.is_empty()
+    let is_short = until.schedules < u64::MAX && summary.schedules < until.schedules;
+    if is_short && summary.failures.is_empty() {
+        println!("FAILED: the time was over after {} of {} schedules", summary.schedules, until.schedules);
+    }
+    summary.failures.is_empty() && !is_short
 }
 
 fn print_failure(report: &Report, what: &What) {
