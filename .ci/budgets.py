@@ -21,6 +21,8 @@ BUDGETS = ROOT / ".ci/budgets.toml"
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target")
 COLUMNS_MAX = 100
 IMPL = re.compile(r"(?<![\w>])impl(?P<generics><)?")
+# Suites whose seconds depend on what is built already, or are given.
+WITHOUT = {"build", "build-tests", "simulator-fixed", "simulator", "simulator-bucket"}
 WAYS_OUT = {
     "program_bytes": "look for what came in with `cargo tree` and the table of docs/build.md",
     "packages": "take a dependency out, or share a version: `cargo tree -d`",
@@ -100,13 +102,45 @@ def measure():
     seconds = TARGET / "suites.tsv"
     if seconds.exists():
         for line in seconds.read_text().splitlines():
-            name, took = line.split("\t")
+            name, took = line.split("\t") if "\t" in line else (line, "")
+            if not took.isdigit():
+                sys.exit(f"budgets: {seconds} has the line {line!r}, which is no name and seconds: remove the file; `make test` writes it anew")
             found[f"seconds.{name}"] = int(took)
     return found, lines
 
 
+def read():
+    """The budgets, or a sentence that says what is wrong with them."""
+    try:
+        budgets = tomllib.loads(BUDGETS.read_text())
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        sys.exit(f"budgets: {BUDGETS} cannot be read: {error}; `git checkout {BUDGETS.name}` brings the last one back")
+    wrong = []
+
+    def number(where, value):
+        if type(value) is not int or value < 0:
+            wrong.append(f"{where} is {value!r}, and has to be a whole number")
+
+    for name, keys in {"program_bytes": None, "packages": None, "crate_lines": ["every"], "methods": ["every"],
+                       "long_lines": ["documents", "comments"], "seconds": []}.items():
+        if name not in budgets or any(key not in budgets[name] for key in keys or []):
+            wrong.append(f"{name} is missing" if name not in budgets else f"{name} needs {' and '.join(keys)}")
+        elif keys is None:
+            number(name, budgets[name])
+        else:
+            for key, value in budgets[name].items():
+                for inner, one in value.items() if isinstance(value, dict) else [("", value)]:
+                    number(f"{name}.{key}.{inner}".rstrip("."), one)
+    crates = {path.parent.name for path in ROOT.glob("crates/*/Cargo.toml")}
+    for section in ("crate_lines", "methods"):
+        wrong += [f"{section}.{key}: there is no such crate" for key in budgets.get(section, {}) if key not in crates | {"every"}]
+    if wrong:
+        sys.exit("\n".join(f".ci/budgets.toml: {one}" for one in wrong))
+    return budgets
+
+
 def main():
-    budgets = tomllib.loads(BUDGETS.read_text())
+    budgets = read()
     found, lines = measure()
     wrong, shown = [], []
 
@@ -129,6 +163,8 @@ def main():
         if crate == "every":
             continue
         for name, budget in types.items():
+            if f"methods.{crate}.{name}" not in found:
+                wrong.append(f"methods.{crate}.{name}: there is no such type any more: take it out of .ci/budgets.toml")
             compare(f"methods.{crate}.{name}", found.pop(f"methods.{crate}.{name}", 0), budget)
     for name, count in found.items():
         if name.startswith("methods."):
@@ -139,6 +175,11 @@ def main():
     for name, budget in budgets["seconds"].items():
         if f"seconds.{name}" in found:
             compare(f"seconds.{name}", found[f"seconds.{name}"], budget)
+        else:
+            print(f"budgets: seconds.{name} NOT MEASURED, the last `make test` had no such suite")
+    for name in (name.removeprefix("seconds.") for name in found if name.startswith("seconds.")):
+        if name not in budgets["seconds"] and name not in WITHOUT and not name.endswith("-again"):
+            wrong.append(f"seconds.{name}: no budget: give it one in .ci/budgets.toml")
     if sys.argv[1:] == ["show"]:
         print("\n".join(shown))
     if wrong:
