@@ -262,6 +262,7 @@ lint: check-cargo
 	cargo fmt --all -- --check
 	$(CARGO) clippy --release --locked --workspace --all-targets -- -D warnings
 	$(CARGO) test --release --locked --workspace --test layers
+	cargo metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null
 	.ci/circles.py
 	.ci/rules.py
 	.ci/wall_clock.py

@@ -2,7 +2,10 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use serde_json::Value;
 
 /// Which crates of this workspace each may use. A crate that is not in the table fails the test: put it there
 /// deliberately, or not at all.
@@ -14,7 +17,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("larder-volume", &["larder-base", "larder-fs"]),
     ("larder-crypt", &["larder-base"]),
     ("larder-store", &["larder-base"]),
-    ("larder-opens", &["larder-base", "larder-fs"]),
+    ("larder-opens", &["larder-fs"]),
     ("larder-files", &["larder-base", "larder-fs", "larder-folder", "larder-opens", "larder-volume"]),
     ("larder-import", &["larder-base", "larder-fs", "larder-files"]),
     ("larder-people", &["larder-base", "larder-fs"]),
@@ -117,24 +120,18 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "larder-crypt",
             "larder-pool",
             "larder-volume",
-            "larder-files",
-            "larder-import",
             "larder-people",
             "larder-keep",
             "larder-doors",
-            "larder-nfs",
             "larder-smb",
-            "larder-sftp",
             "larder-dav",
             "larder-fuse",
             "larder-facts",
-            "larder-discovery",
             "larder-load",
             "larder-measure",
             "larder-store",
             "larder-api",
             "larder-web",
-            "larder-watch",
             "larder-config",
             "larder-daemon",
         ],
@@ -150,8 +147,11 @@ const OUTSIDE: &[(&str, &[&str])] = &[
     ("lettre", &["larder-watch"]),
 ];
 
-#[test]
-fn dependencies_point_down() {
+/// Dependencies that a crate names for their features, and does not call.
+const FEATURES_ALONE: &[(&str, &[&str])] = &[("larder", &["fastrand", "log"])];
+
+/// The packages of this workspace, as cargo tells them.
+fn packages() -> Vec<Value> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.toml");
     let output = Command::new(cargo)
@@ -159,29 +159,88 @@ fn dependencies_point_down() {
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    metadata["packages"].as_array().unwrap().clone()
+}
+
+/// The names of a package's dependencies, and whether each is of its tests alone.
+fn dependencies(package: &Value) -> impl Iterator<Item = (&str, bool)> {
+    let all = package["dependencies"].as_array().unwrap().iter();
+    all.map(|one| (one["name"].as_str().unwrap(), one["kind"].as_str() == Some("dev")))
+}
+
+#[test]
+fn dependencies_point_down() {
     let mut wrong = Vec::new();
-    for package in metadata["packages"].as_array().unwrap() {
+    for package in packages() {
         let name = package["name"].as_str().unwrap();
         let Some((_, allowed)) = ALLOWED.iter().find(|(crate_name, _)| *crate_name == name) else {
             wrong.push(format!("{name} is not in the table of layers"));
             continue;
         };
-        for dependency in package["dependencies"].as_array().unwrap() {
-            let used = dependency["name"].as_str().unwrap();
-            // Tests may look further up: what ships may not.
-            if dependency["kind"].as_str() == Some("dev") {
-                continue;
-            }
-            if used.starts_with("larder") && !allowed.contains(&used) {
+        // Tests may look further up: what ships may not.
+        let used: BTreeSet<&str> = dependencies(&package).filter(|(_, is_dev)| !is_dev).map(|(used, _)| used).collect();
+        for used in &used {
+            if used.starts_with("larder") && !allowed.contains(used) {
                 wrong.push(format!("{name} must not use {used}"));
             }
-            if OUTSIDE.iter().any(|(library, users)| *library == used && !users.contains(&name)) {
+            if OUTSIDE.iter().any(|(library, users)| library == used && !users.contains(&name)) {
                 wrong.push(format!("{name} must not use {used}: that is hidden in another layer"));
             }
         }
+        wrong.extend(allowed.iter().filter(|one| !used.contains(*one)).map(|one| format!("{name} does not use {one}")));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// crates/README.md: a crate uses those that stand below it.
+#[test]
+fn the_map_has_every_crate_above_those_that_it_uses() {
+    let map = include_str!("../../README.md");
+    let rows: Vec<&str> = map.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+    let place = |name: &str| rows.iter().position(|row| *row == name.strip_prefix("larder-").unwrap_or(name));
+    let mut wrong = Vec::new();
+    for (name, used) in ALLOWED {
+        let own = place(name);
+        let above = used.iter().filter(|used| own.is_none() || place(used) <= own);
+        wrong.extend(above.map(|used| format!("{name} uses {used}, which does not stand below it")));
+    }
+    assert!(wrong.is_empty() && rows.len() == ALLOWED.len(), "{} rows\n{}", rows.len(), wrong.join("\n"));
+}
+
+/// The compiler knows no dependency that nobody uses.
+#[test]
+fn every_dependency_is_used() {
+    let mut unused = Vec::new();
+    for package in packages() {
+        let name = package["name"].as_str().unwrap();
+        let folder = Path::new(package["manifest_path"].as_str().unwrap()).parent().unwrap();
+        let code: String = sources(folder).iter().map(|file| std::fs::read_to_string(file).unwrap()).collect();
+        let words: BTreeSet<&str> = code.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+        let excepted = FEATURES_ALONE.iter().find(|(of, _)| *of == name).map_or(&[][..], |(_, names)| names);
+        for (used, _) in dependencies(&package) {
+            // md-5 calls its library md5.
+            let is_named =
+                words.contains(used.replace('-', "_").as_str()) || words.contains(used.replace('-', "").as_str());
+            if !is_named && !excepted.contains(&used) {
+                unused.push(format!("{name} does not use {used}"));
+            }
+        }
+    }
+    assert!(unused.is_empty(), "{}", unused.join("\n"));
+}
+
+/// The files of Rust below a folder.
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.fold(Vec::new(), |mut found, path| {
+        match path.is_dir() {
+            true => found.append(&mut sources(&path)),
+            false if path.extension().is_some_and(|ending| ending == "rs") => found.push(path),
+            false => {}
+        }
+        found
+    })
 }
 
 /// Packages with their features, as cargo builds them for `selection`, from its `edges`.
