@@ -259,7 +259,8 @@ def test_a_cut_line_and_killed_daemons(pair):
     """P4"""
     near, far = pair
     top = mounted(near, "files", "mnt")
-    for number in range(6):
+    # More than comes through all the cuts, also where an attempt ends by itself on a busy machine.
+    for number in range(8):
         (top / f"f{number}").write_bytes(os.urandom(70_000_000))
         os.sync()
     place, code = accepted(far, "tank/copy")
