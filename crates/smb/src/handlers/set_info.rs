@@ -56,7 +56,7 @@ pub async fn handle(
 ) -> Outcome {
     match set(conn, (hdr, tree), body).await {
         Ok(response) => Outcome::Done(response),
-        Err((wait, rename)) => wait_for_rename(conn, hdr, wait, rename, retained),
+        Err(waits) => wait_for_rename(conn, hdr, waits.0, waits.1, retained),
     }
 }
 
@@ -66,7 +66,7 @@ async fn set(
     conn: &Arc<Connection>,
     (hdr, tree): (&Smb2Header, &RequestTree),
     body: &[u8],
-) -> Result<HandlerResponse, (BreakWait, Rename)> {
+) -> Result<HandlerResponse, Box<(BreakWait, Rename)>> {
     let failed = |status| Ok(HandlerResponse::err(status));
     let Ok(req) = SetInfoRequest::parse(body) else {
         return failed(ntstatus::STATUS_INVALID_PARAMETER);
@@ -94,7 +94,7 @@ async fn set(
                     let rename = Rename { tree: Arc::clone(&target.tree), file_id: req.file_id, to, replace };
                     match rename_attempt(conn, hdr, &rename, Stage::Start).await {
                         Renamed::Done(result) => result,
-                        Renamed::Wait(wait) => return Err((wait, rename)),
+                        Renamed::Wait(wait) => return Err(Box::new((wait, rename))),
                     }
                 }
                 Err(status) => Err(status),

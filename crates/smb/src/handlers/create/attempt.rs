@@ -298,10 +298,10 @@ impl Attempt<'_> {
             {
                 Ok(Probe::Reserved(file, Some(wait))) => {
                     let Claimed { slot, lease_ref, .. } = claimed;
-                    let reserved = Reserved { file, slot, lease_ref, opened: None };
+                    let reserved = Reserved { file: *file, slot, lease_ref, opened: None };
                     return Err(Box::new(Step::Wait(wait, Stage::Reserved(Box::new(reserved)))));
                 }
-                Ok(Probe::Reserved(file, None)) => return Ok(Claimed { reserved: Some(file), ..claimed }),
+                Ok(Probe::Reserved(file, None)) => return Ok(Claimed { reserved: Some(*file), ..claimed }),
                 Ok(Probe::Missing(e)) if self.args.intent == OpenIntent::Truncate => {
                     return self.open_failed(e).await;
                 }
@@ -609,7 +609,7 @@ enum Probe {
     Missing(SmbError),
     /// The open is in the table, with a wait when clients caching writes
     /// have to write back first.
-    Reserved(FileRef, Option<BreakWait>),
+    Reserved(Box<FileRef>, Option<BreakWait>),
 }
 
 /// Before a CREATE that truncates the file at `path`, opens the existing
@@ -639,7 +639,8 @@ async fn reserve_existing(
     };
     let result = match handle.stat().await {
         Ok(info) if opts.delete_on_close && info.read_only => Err(ntstatus::STATUS_CANNOT_DELETE.into()),
-        Ok(info) => FileRef::register(share, &info, handle.name(), req).map(|(file, wait)| Probe::Reserved(file, wait)),
+        Ok(info) => FileRef::register(share, &info, handle.name(), req)
+            .map(|(file, wait)| Probe::Reserved(Box::new(file), wait)),
         Err(e) => Err(e.to_nt_status().into()),
     };
     let _ = handle.close().await;
