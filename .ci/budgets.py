@@ -114,7 +114,7 @@ def read():
     try:
         budgets = tomllib.loads(BUDGETS.read_text())
     except (OSError, tomllib.TOMLDecodeError) as error:
-        sys.exit(f"budgets: {BUDGETS} cannot be read: {error}; `git checkout {BUDGETS.name}` brings the last one back")
+        sys.exit(f"budgets: {BUDGETS} cannot be read: {error}; `git checkout {BUDGETS}` brings the last one back")
     wrong = []
 
     def number(where, value):

@@ -19,7 +19,7 @@ const CHAIN_MAX: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wakes {
     Nobody,
-    /// An open, a denial or a promise has ended: those who wait for anything.
+    /// An open or a denial has ended, or something that a door keeps: those who wait for anything.
     ForOpens,
     /// A range has ended: everybody.
     ForRanges,

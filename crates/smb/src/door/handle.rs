@@ -51,7 +51,8 @@ pub struct FileHandle {
     pub rights: u32,
     /// The cookie at which a listing under way ends; set by its first page.
     pub list_end: AtomicU64,
-    /// Holds the inode.
+    /// Holds the inode. What the open does and denies is claimed where its CREATE is judged
+    /// (`files/file_ref.rs`).
     pub _open: Open,
     pub entry_name: Arc<EntryName>,
 }
