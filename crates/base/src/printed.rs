@@ -2,8 +2,12 @@
 //!
 //! - `printed.steers_nothing`: no name moves the cursor, changes colours, begins a line of its own or turns the order of what
 //!   follows it. Characters that do are written out, as in `new\nline`.
+//! - `printed.columns_line_up`: a column of a table is as wide as a terminal shows its widest cell.
+//!   Characters of Chinese, Japanese and Korean take two columns (Unicode TR 11).
 
 use std::borrow::Cow;
+
+use unicode_width::UnicodeWidthStr;
 
 /// Whether a character acts on what is around it: controls of terminals, separators of lines, and marks of direction
 /// (Unicode TR 9 and TR 36).
@@ -70,12 +74,23 @@ pub fn entry(text: &str, has_colour: bool) -> String {
     format!("{}{end}", lines(body, has_colour).replace('\n', "\n    "))
 }
 
+/// The columns that a terminal gives a text without controls.
+pub fn width(text: &str) -> usize {
+    text.width()
+}
+
+/// `text`, and blanks behind it, or before it, up to so many columns.
+pub fn padded(text: &str, columns: usize, is_right: bool) -> String {
+    let blank = " ".repeat(columns.saturating_sub(width(text)));
+    if is_right { blank + text } else { text.to_owned() + &blank }
+}
+
 /// Columns aligned: the first row is the header, right-aligned columns are named by index.
 pub fn table(rows: &[Vec<String>], right: &[usize]) -> String {
     let rows: Vec<Vec<Cow<'_, str>>> = rows.iter().map(|row| row.iter().map(|cell| shown(cell)).collect()).collect();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |c: usize| rows.iter().filter_map(|r| r.get(c)).map(|s| s.chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let widest = |c: usize| rows.iter().filter_map(|r| r.get(c)).map(|s| width(s)).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(widest).collect();
     let mut text = String::new();
     for row in rows {
         let mut line = String::new();
@@ -83,11 +98,7 @@ pub fn table(rows: &[Vec<String>], right: &[usize]) -> String {
             if c > 0 {
                 line.push_str("  ");
             }
-            if right.contains(&c) {
-                line.push_str(&format!("{cell:>width$}"));
-            } else {
-                line.push_str(&format!("{cell:<width$}"));
-            }
+            line.push_str(&padded(cell, *width, right.contains(&c)));
         }
         text.push_str(line.trim_end());
         text.push('\n');
@@ -133,6 +144,14 @@ mod tests {
     fn json_stays_the_same_value() {
         let line = "{\"name\":\"\u{202e}\\u001b\u{7f}\u{e4}\"}";
         assert_eq!(json(line), "{\"name\":\"\\u202e\\u001b\\u007f\u{e4}\"}");
+    }
+
+    /// `printed.columns_line_up`
+    #[test]
+    fn wide_names_stay_in_their_column() {
+        let row = |cells: [&str; 2]| cells.map(str::to_owned).to_vec();
+        let rows = [row(["NAME", "SIZE"]), row(["\u{5199}\u{771f}", "4 GB"]), row(["tank", "12 GB"])];
+        assert_eq!(table(&rows, &[1]), "NAME   SIZE\n\u{5199}\u{771f}   4 GB\ntank  12 GB\n");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! `pool status` and `pool scrub status`, in the order and words that users of zpool know.
 
 use larder_api::{ByteRange, Damage, PoolScrub, PoolStatus, ScrubStatus};
+use larder_base::printed::{padded, width};
 use larder_base::units::{ByteSize, Elapsed};
 
 use super::{Paint, advice, folded, moving, shown};
@@ -165,22 +166,23 @@ fn ranges(ranges: &[ByteRange]) -> String {
 
 fn disk_tree(pool: &PoolStatus, paint: Paint) -> String {
     let names: Vec<String> = pool.disks.iter().map(|d| shown(&d.path.display().to_string()).into_owned()).collect();
-    let width = names.iter().map(|n| n.chars().count() + 2).chain([pool.name.chars().count(), 4]).max().unwrap_or(4);
+    let widths = names.iter().map(|name| width(name) + 2).chain([width(&pool.name), 4]);
+    let columns = widths.max().unwrap_or(4);
     let state_width = pool.disks.iter().map(|d| d.state.len()).chain([pool.state.len(), 8]).max().unwrap_or(8);
     let mut text = format!(
-        "    {:<width$}  {:<state_width$}  {:>5} {:>5} {:>5}  {:>8}\n",
+        "    {:<columns$}  {:<state_width$}  {:>5} {:>5} {:>5}  {:>8}\n",
         "NAME", "STATE", "READ", "WRITE", "CKSUM", "FREE"
     );
     let zero = paint.count(0, 5);
     text.push_str(&format!(
-        "    {:<width$}  {}  {zero} {zero} {zero}\n",
-        pool.name,
+        "    {}  {}  {zero} {zero} {zero}\n",
+        padded(&pool.name, columns, false),
         paint.state(&pool.state, state_width)
     ));
     for (disk, name) in pool.disks.iter().zip(&names) {
-        let name = format!("  {name}");
+        let name = padded(&format!("  {name}"), columns, false);
         let row = format!(
-            "    {name:<width$}  {}  {} {} {}  {:>8}{}{}",
+            "    {name}  {}  {} {} {}  {:>8}{}{}",
             paint.state(&disk.state, state_width),
             paint.count(disk.read_errors, 5),
             paint.count(disk.write_errors, 5),

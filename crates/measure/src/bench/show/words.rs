@@ -3,7 +3,8 @@
 //! Titles, paths, host names and notes come from files and other machines. [`clean`] takes away what moves a
 //! terminal's cursor or turns text around; the HTML report escapes what is left (`html/escape.rs`).
 
-use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+pub(crate) use larder_base::printed::width;
+use unicode_width::UnicodeWidthChar;
 
 use super::units;
 use crate::bench::result::{Caches, Kind, Layer, Run, Workload};
@@ -141,11 +142,6 @@ fn is_trick(c: char) -> bool {
     matches!(c,
         '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
         | '\u{061c}' | '\u{e0000}'..='\u{e007f}')
-}
-
-/// Columns that a terminal gives it.
-pub(crate) fn width(text: &str) -> usize {
-    text.width()
 }
 
 /// No wider than `columns`; what was cut is an ellipsis in the middle, where paths are least telling.
