@@ -1,7 +1,7 @@
 //! Shares that show files of another one. A share for certain users protects its files only if no other share lets more
 //! people to them.
 
-use std::path::{Path, PathBuf};
+use std::borrow::Cow;
 
 use super::{Config, Network, ShareConfig};
 
@@ -12,7 +12,11 @@ impl Config {
         if !share.is_restricted() {
             return Vec::new();
         }
-        let others = self.shares.iter().filter(|other| other.name != share.name && overlap(share, other));
+        let place = place(share);
+        let overlaps = |other: &&ShareConfig| {
+            share.volume == other.volume && other.name != share.name && have_common(&place, &self::place(other))
+        };
+        let others = self.shares.iter().filter(overlaps);
         others.flat_map(|other| [over_nfs(other), self.by_name(share, other)]).flatten().collect()
     }
 
@@ -53,25 +57,24 @@ fn over_nfs(other: &ShareConfig) -> Option<String> {
     Some(format!("through '{}' over NFS from {places}, where anybody is whoever he says", other.name))
 }
 
-/// Whether two shares have files in common: one folder lies within the other.
-fn overlap(one: &ShareConfig, other: &ShareConfig) -> bool {
-    if one.volume != other.volume {
-        return false;
-    }
-    // A folder of the host may be reached by several names.
-    let place = |share: &ShareConfig| match share.host_folder() {
-        Some(folder) => folder.canonicalize().unwrap_or_else(|_| folder.to_owned()),
-        None => PathBuf::from(&share.folder),
-    };
-    let (one, other) = (place(one), place(other));
-    let within = |inner: &Path, outer: &Path| inner.starts_with(outer);
-    within(&one, &other) || within(&other, &one)
+/// The folder that a share shows. One of the host may be reached by several names.
+fn place(share: &ShareConfig) -> Cow<'_, str> {
+    let real = share.host_folder().and_then(|folder| folder.canonicalize().ok());
+    real.and_then(|real| real.into_os_string().into_string().ok()).map_or(Cow::Borrowed(&share.folder), Cow::Owned)
+}
+
+/// Whether one folder lies within the other.
+fn have_common(one: &str, other: &str) -> bool {
+    let (outer, inner) = if one.len() < other.len() { (one, other) } else { (other, one) };
+    let rest = inner.strip_prefix(outer.trim_end_matches('/'));
+    rest.is_some_and(|rest| outer.is_empty() || rest.is_empty() || rest.starts_with('/'))
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use std::path::Path;
 
     /// The ways around the share "private", for ann, of a configuration with these other shares.
     fn ways(private: &str, others: &str) -> String {
