@@ -61,6 +61,26 @@ impl Failure {
         Self::new(FailureKind::NotFound, message)
     }
 
+    pub fn exists(message: impl Into<String>) -> Self {
+        Self::new(FailureKind::Exists, message)
+    }
+
+    pub fn busy(message: impl Into<String>) -> Self {
+        Self::new(FailureKind::Busy, message)
+    }
+
+    pub fn locked(message: impl Into<String>) -> Self {
+        Self::new(FailureKind::Locked, message)
+    }
+
+    pub fn denied(message: impl Into<String>) -> Self {
+        Self::new(FailureKind::Denied, message)
+    }
+
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(FailureKind::Unavailable, message)
+    }
+
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(FailureKind::Internal, message)
     }
@@ -70,6 +90,20 @@ impl Failure {
     pub fn action(mut self, action: impl Into<String>) -> Self {
         self.action = Some(action.into());
         self
+    }
+
+    /// The same with what has become of the thing.
+    #[must_use]
+    pub fn outcome(mut self, outcome: impl AsRef<str>) -> Self {
+        self.message.push_str("; ");
+        self.message.push_str(outcome.as_ref());
+        self
+    }
+
+    /// What happened and the way out in one line.
+    pub fn line(&self) -> String {
+        let action = self.action.as_ref().map(|action| format!("; {action}")).unwrap_or_default();
+        format!("{}{action}", self.message)
     }
 
     /// An I/O error about one path or address; the kind follows from the error.
@@ -107,3 +141,18 @@ impl fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_way_out_follows_the_message() {
+        let failure = Failure::busy("the volume 'tank/a' is in use");
+        assert_eq!(failure.line(), "the volume 'tank/a' is in use");
+        let failure = failure.action("close its files");
+        assert_eq!(failure.line(), "the volume 'tank/a' is in use; close its files");
+        assert_eq!(failure.message, "the volume 'tank/a' is in use");
+        assert_eq!(failure.kind, FailureKind::Busy);
+    }
+}

@@ -12,8 +12,9 @@
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use larder_api::{Failure, FailureKind, SnapshotCounts, UserRole, VolumeChange};
+use larder_api::{Failure, SnapshotCounts, UserRole, VolumeChange};
 use larder_files::audit::FileActs;
 use larder_files::guard::GuardMode;
 use toml_edit::{Array, ArrayOfTables, DocumentMut, InlineTable, Item, Table, Value, value};
@@ -28,6 +29,8 @@ use super::{
 pub struct Editor {
     file: PathBuf,
     document: DocumentMut,
+    /// What the text meant when it was read.
+    read: Arc<Config>,
     /// Lines end as on Windows. The document knows only one kind of line end.
     has_crlf: bool,
     /// What the file had when it was read.
@@ -36,22 +39,39 @@ pub struct Editor {
 
 impl Editor {
     pub fn open(file: &Path) -> Result<Editor, Failure> {
+        Editor::open_after(file, None)
+    }
+
+    /// The same; where the file still is what was `saved` last, its meaning is known.
+    pub fn open_after(file: &Path, saved: Option<&Saved>) -> Result<Editor, Failure> {
         let text = super::read_text(file)?;
-        Ok(Editor { was: Some(text.clone()), ..Editor::of(&text, file)? })
+        let read = match saved {
+            Some(saved) if saved.text == text => Arc::clone(&saved.config),
+            _ => Arc::new(Config::parse(&text, file)?),
+        };
+        Ok(Editor { was: Some(text.clone()), ..Editor::parse(&text, file, read)? })
     }
 
     /// Edits `text` as the contents of `file`.
     pub fn of(text: &str, file: &Path) -> Result<Editor, Failure> {
-        Config::parse(text, file)?;
+        Editor::parse(text, file, Arc::new(Config::parse(text, file)?))
+    }
+
+    fn parse(text: &str, file: &Path, read: Arc<Config>) -> Result<Editor, Failure> {
         let document = text.parse().map_err(|e: toml_edit::TomlError| Failure::invalid(e.to_string()))?;
         let has_crlf = text.split_once('\n').is_some_and(|(first, _)| first.ends_with('\r'));
-        Ok(Editor { file: file.to_owned(), document, has_crlf, was: None })
+        Ok(Editor { file: file.to_owned(), document, read, has_crlf, was: None })
     }
 
     /// As it is edited so far.
     pub fn text(&self) -> String {
         let text = self.document.to_string();
         if self.has_crlf { text.replace("\r\n", "\n").replace('\n', "\r\n") } else { text }
+    }
+
+    /// The meaning of the file before it is edited.
+    pub fn read(&self) -> Arc<Config> {
+        Arc::clone(&self.read)
     }
 
     /// The meaning of the file as it is edited so far.
@@ -62,14 +82,15 @@ impl Editor {
     /// Validates the whole, saves it atomically and durably (`edit.validated_whole`), and returns
     /// what it means.
     pub fn save(self) -> Result<Config, Failure> {
-        self.stage()?.commit()
+        Ok(Arc::unwrap_or_clone(self.stage()?.commit()?.config))
     }
 
     /// Does all of `save` but the last step (`edit.staged_before_deeds`).
     pub fn stage(self) -> Result<Staged, Failure> {
         let text = self.text();
-        let config = Config::parse(&text, &self.file)?;
-        Ok(Staged { config, beside: Beside::write(&self.file, text.as_bytes(), 0o600)?, was: self.was })
+        let config = Arc::new(Config::parse(&text, &self.file)?);
+        let beside = Beside::write(&self.file, text.as_bytes(), 0o600)?;
+        Ok(Staged { saved: Saved { text, config }, beside, was: self.was })
     }
 
     pub fn add_pool(&mut self, pool: &PoolConfig) {
@@ -785,7 +806,7 @@ impl Beside {
         let file = self.file.clone();
         if was.is_some_and(|was| std::fs::read(&file).is_ok_and(|now| now != was.as_bytes())) {
             let message = format!("somebody else saved {} meanwhile, and that is kept", file.display());
-            return Err(Failure::new(FailureKind::Busy, message).action("repeat the command"));
+            return Err(Failure::busy(message).action("repeat the command"));
         }
         let mut rename = || -> std::io::Result<()> {
             std::fs::rename(&self.new, &file)?;
@@ -813,17 +834,23 @@ impl Drop for Beside {
 
 /// A file of the configuration that only lacks its name (`edit.staged_before_deeds`).
 pub struct Staged {
-    config: Config,
+    saved: Saved,
     beside: Beside,
     was: Option<String>,
 }
 
 impl Staged {
     /// It is the file from now on.
-    pub fn commit(self) -> Result<Config, Failure> {
+    pub fn commit(self) -> Result<Saved, Failure> {
         self.beside.rename(self.was.as_deref())?;
-        Ok(self.config)
+        Ok(self.saved)
     }
+}
+
+/// A file that was saved: its text, and what that means.
+pub struct Saved {
+    text: String,
+    pub config: Arc<Config>,
 }
 
 /// `{ hourly = 24, daily = 30 }`
@@ -837,6 +864,8 @@ fn counts(keep: SnapshotCounts) -> toml_edit::InlineTable {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+    use larder_api::FailureKind;
 
     use super::*;
 
@@ -883,7 +912,7 @@ mod tests {
         assert_eq!((pools(), entries()), (1, 1), "given up, and nothing is left beside it");
         let staged = stage().unwrap();
         assert_eq!((pools(), entries()), (1, 2));
-        assert_eq!(staged.commit().unwrap().pools.len(), 0);
+        assert_eq!(staged.commit().unwrap().config.pools.len(), 0);
         assert_eq!((pools(), entries()), (0, 1));
         // What is in the way here keeps even root from writing.
         std::fs::create_dir(folder.path().join("larder.toml.new")).unwrap();

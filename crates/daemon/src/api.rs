@@ -21,19 +21,10 @@ use larder_base::task;
 use tokio_util::sync::CancellationToken;
 
 use super::Daemon;
+use super::answer::{Refusal, finish};
 use super::direct::{self, Direct, DirectDownload, Outgoing};
 use super::json;
-use super::translate::as_failure;
 use super::watch;
-
-/// A failure as a response.
-pub(super) struct Refusal(pub(super) Failure);
-
-impl IntoResponse for Refusal {
-    fn into_response(self) -> Response {
-        (endpoint::status_of(self.0.kind), json::answer(&self.0)).into_response()
-    }
-}
 
 /// The handler of an endpoint.
 pub(super) trait Answers: Endpoint {
@@ -179,36 +170,36 @@ direct!(answers: GetVolumes, GetKeys, CheckVolumes, GetSnapshots, DiffSnapshots,
 direct!(finishes: ScrubPool, CloneSnapshot, PromoteReplica);
 
 answers!(GetInfo, |daemon, (), ()| Ok(daemon.info()));
-answers!(GetPools, |daemon, (), ()| Ok(daemon.pool_statuses().await));
-answers!(GetPoolsKnown, |daemon, (), ()| Ok(daemon.known_pool_statuses().await));
-answers!(ListPools, |daemon, (), ()| Ok(daemon.pool_list().await));
-finishes!(ImportPool, |daemon, (), request| daemon.pool_import(request).await);
-finishes!(ExportPool, |daemon, name, request| daemon.pool_export(&name, request).await.map(done));
-finishes!(ClearPool, |daemon, name, ()| daemon.pool_clear(&name).await.map(|()| Done {}));
-finishes!(RenamePool, |daemon, name, request| daemon.pool_rename(&name, request).await);
-finishes!(ChangePool, |daemon, name, request| daemon.pool_change(&name, request).await);
-answers!(GetPoolHistory, |daemon, name, ()| Ok(daemon.storage.pool(Some(&name)).map_err(as_failure)?.history()));
-finishes!(DestroyPool, |daemon, name, request| daemon.pool_destroy(&name, request).await);
+answers!(GetPools, |daemon, (), ()| Ok(daemon.pools.statuses().await));
+answers!(GetPoolsKnown, |daemon, (), ()| Ok(daemon.pools.known_statuses()));
+answers!(ListPools, |daemon, (), ()| Ok(daemon.pools.list().await));
+finishes!(ImportPool, |daemon, (), request| daemon.pools.import(request).await);
+finishes!(ExportPool, |daemon, name, request| daemon.pools.export(&name, request).await.map(done));
+finishes!(ClearPool, |daemon, name, ()| daemon.pools.clear(&name).await.map(|()| Done {}));
+finishes!(RenamePool, |daemon, name, request| daemon.pools.rename(&name, request).await);
+finishes!(ChangePool, |daemon, name, request| daemon.pools.change(&name, request).await);
+answers!(GetPoolHistory, |daemon, name, ()| Ok(daemon.storage.pool(Some(&name))?.history()));
+finishes!(DestroyPool, |daemon, name, request| daemon.pools.destroy(&name, request).await);
 finishes!(ForgetLost, |daemon, name, ()| {
-    let pool = daemon.storage.pool(Some(&name)).map_err(as_failure)?;
-    pool.forget_lost().await.map(done).map_err(as_failure)
+    let pool = daemon.storage.pool(Some(&name))?;
+    pool.forget_lost().await.map(done)
 });
 
 answers!(GetDisks, |_daemon, (), ()| super::disks::answer_found().await);
 answers!(PreviewLayouts, |_daemon, (), request| super::disks::answer_layouts(request).await);
 
-finishes!(CreateVolume, |daemon, (), request| daemon.volume_create(request).await);
-finishes!(SetVolume, |daemon, name, change| daemon.volume_set(&name, change).await);
-finishes!(DestroyVolume, |daemon, name, request| daemon.volume_destroy(&name, request).await.map(done));
-answers!(MoveVolume, |daemon, (), request| daemon.volume_move(request).await);
-answers!(GetOwners, |daemon, name, ()| daemon.owners_of(&name).await);
-finishes!(ChangeKeys, |daemon, name, request| daemon.change_keys(&name, request).await);
+finishes!(CreateVolume, |daemon, (), request| daemon.volumes.create(request).await);
+finishes!(SetVolume, |daemon, name, change| daemon.volumes.set(&name, change).await);
+finishes!(DestroyVolume, |daemon, name, request| daemon.volumes.destroy(&name, request).await.map(done));
+answers!(MoveVolume, |daemon, (), request| daemon.moves.clone().start(request).await);
+answers!(GetOwners, |daemon, name, ()| daemon.volumes.owners(&name).await);
+finishes!(ChangeKeys, |daemon, name, request| daemon.volumes.change_keys(&name, request).await);
 
-finishes!(ChangeSnapshots, |daemon, name, request| daemon.change_snapshots(&name, request).await);
-answers!(GetSnapshotSchedules, |daemon, (), ()| Ok(daemon.snapshot_schedules().await));
-finishes!(SetSnapshotSchedule, |daemon, (), request| daemon.snapshot_schedule_set(request).await);
-answers!(GetScrubSchedules, |daemon, (), ()| Ok(daemon.scrub_schedules().await));
-finishes!(SetScrubSchedule, |daemon, (), request| daemon.scrub_schedule_set(request).await);
+finishes!(ChangeSnapshots, |daemon, name, request| daemon.snapshots.change(&name, request).await);
+answers!(GetSnapshotSchedules, |daemon, (), ()| Ok(daemon.snapshots.list()));
+finishes!(SetSnapshotSchedule, |daemon, (), request| daemon.snapshots.set_schedule(request).await);
+answers!(GetScrubSchedules, |daemon, (), ()| Ok(daemon.scrubs.list()));
+finishes!(SetScrubSchedule, |daemon, (), request| daemon.scrubs.set(request).await);
 answers!(SendSnapshot as download, |daemon, name, request| {
     let Outgoing { bytes, pieces } = SendSnapshot::direct(&daemon.storage, name.clone(), request).await?;
     let pieces = pieces.inspect(move |piece| {
@@ -219,83 +210,83 @@ answers!(SendSnapshot as download, |daemon, name, request| {
     Ok(Outgoing { bytes, pieces: pieces.boxed() })
 });
 answers!(ExportSnapshot as download, |daemon, name, request| {
-    direct::export(&daemon.storage, &name, &request, daemon.owners().await).await
+    direct::export(&daemon.storage, &name, &request, daemon.document.owners()).await
 });
 
-answers!(GetReplications, |daemon, (), ()| Ok(daemon.replications().await));
-finishes!(ChangeReplications, |daemon, (), change| daemon.change_replication(change).await);
-answers!(ReplicateNow, |daemon, (), request| daemon.replicate(request).await);
-finishes!(AcceptReplica, |daemon, (), request| daemon.accept_replica(request).await);
+answers!(GetReplications, |daemon, (), ()| Ok(daemon.replication.list()));
+finishes!(ChangeReplications, |daemon, (), change| daemon.replication.change(change).await);
+answers!(ReplicateNow, |daemon, (), request| daemon.replication.replicate(request).await);
+finishes!(AcceptReplica, |daemon, (), request| daemon.replication.accept(request).await);
 
-answers!(GetShares, |daemon, (), ()| Ok(daemon.shares().await));
-finishes!(AddShare, |daemon, (), request| daemon.share_add(request).await);
-finishes!(SetShare, |daemon, name, change| daemon.share_set(&name, change).await);
-finishes!(RemoveShare, |daemon, name, ()| daemon.share_remove(&name).await.map(done));
-answers!(ExplainAccess, |daemon, (), request| daemon.explain(&request).await);
+answers!(GetShares, |daemon, (), ()| Ok(daemon.sharing.list()));
+finishes!(AddShare, |daemon, (), request| daemon.sharing.add(request).await);
+finishes!(SetShare, |daemon, name, change| daemon.sharing.set(&name, change).await);
+finishes!(RemoveShare, |daemon, name, ()| daemon.sharing.remove(&name).await.map(done));
+answers!(ExplainAccess, |daemon, (), request| daemon.explaining.access(&request).await);
 
-answers!(GetUsers, |daemon, (), ()| Ok(daemon.users().await));
-finishes!(AddUser, |daemon, (), request| daemon.user_add(request).await);
-finishes!(SetUser, |daemon, name, change| daemon.user_set(&name, change).await);
-finishes!(RemoveUser, |daemon, name, ()| daemon.user_remove(&name).await);
-finishes!(SetPassword, |daemon, name, request| daemon.user_passwd(&name, &request).await);
-answers!(GetUserKeys, |daemon, name, ()| daemon.user_keys(&name).await);
-finishes!(ChangeUserKeys, |daemon, name, change| daemon.user_keys_change(&name, change).await);
-answers!(GetGroups, |daemon, (), ()| Ok(daemon.groups().await));
-finishes!(AddGroup, |daemon, (), request| daemon.group_add(request).await);
-finishes!(ChangeGroup, |daemon, name, change| daemon.group_change(&name, change).await);
-finishes!(RemoveGroup, |daemon, name, ()| daemon.group_remove(&name).await);
-answers!(GetLinks, |daemon, (), ()| Ok(daemon.links().await));
-finishes!(RevokeLink, |daemon, id, ()| daemon.link_revoke(&id).await);
-finishes!(RevokeLinksOf, |daemon, user, ()| daemon.links_revoke_of(&user).await);
-answers!(GetTokens, |daemon, (), ()| Ok(daemon.tokens().await));
-finishes!(CreateToken, |daemon, (), request| daemon.token_create(request).await);
-finishes!(RevokeToken, |daemon, which, ()| daemon.token_revoke(&which).await);
+answers!(GetUsers, |daemon, (), ()| Ok(daemon.people.users().await));
+finishes!(AddUser, |daemon, (), request| daemon.people.user_add(request).await);
+finishes!(SetUser, |daemon, name, change| daemon.people.user_set(&name, change).await);
+finishes!(RemoveUser, |daemon, name, ()| daemon.people.user_remove(&name).await);
+finishes!(SetPassword, |daemon, name, request| daemon.people.user_passwd(&name, &request).await);
+answers!(GetUserKeys, |daemon, name, ()| daemon.people.user_keys(&name));
+finishes!(ChangeUserKeys, |daemon, name, change| daemon.people.user_keys_change(&name, change).await);
+answers!(GetGroups, |daemon, (), ()| Ok(daemon.people.groups()));
+finishes!(AddGroup, |daemon, (), request| daemon.people.group_add(request).await);
+finishes!(ChangeGroup, |daemon, name, change| daemon.people.group_change(&name, change).await);
+finishes!(RemoveGroup, |daemon, name, ()| daemon.people.group_remove(&name).await);
+answers!(GetLinks, |daemon, (), ()| Ok(daemon.links.list()));
+finishes!(RevokeLink, |daemon, id, ()| daemon.links.revoke(&id).await);
+finishes!(RevokeLinksOf, |daemon, user, ()| daemon.people.links_revoke_of(&user).await);
+answers!(GetTokens, |daemon, (), ()| Ok(daemon.people.tokens().await));
+finishes!(CreateToken, |daemon, (), request| daemon.people.token_create(request).await);
+finishes!(RevokeToken, |daemon, which, ()| daemon.people.token_revoke(&which).await);
 
-answers!(GetAlerts, |daemon, (), ()| daemon.alerts().await);
-finishes!(ChangeAlert, |daemon, (), change| daemon.alert_change(change).await);
-answers!(GetDamage, |daemon, (), ()| daemon.damage_kept().await);
-answers!(GetUps, |daemon, (), ()| daemon.ups_status().await);
-finishes!(TestAlerts, |daemon, (), ()| daemon.alerts_test().await);
-answers!(GetAudit, |daemon, (), query| daemon.audit_records(query).await);
-finishes!(GetTop, |daemon, (), ()| Ok(daemon.top().await));
-answers!(GetOpenFiles, |daemon, (), ()| Ok(daemon.open_files().await));
-finishes!(EndOpenFile, |daemon, id, ()| daemon.end_open_file(&id).await.map(done));
-answers!(GetTopWorst, |daemon, (), ()| Ok(daemon.top_worst()));
-finishes!(GetDiskHealth, |daemon, (), ()| daemon.disk_health().await);
+answers!(GetAlerts, |daemon, (), ()| daemon.watcher.alerts().await);
+finishes!(ChangeAlert, |daemon, (), change| daemon.watcher.alert_change(change).await);
+answers!(GetDamage, |daemon, (), ()| daemon.watcher.damage_kept().await);
+answers!(GetUps, |daemon, (), ()| daemon.watcher.ups_status());
+finishes!(TestAlerts, |daemon, (), ()| daemon.watcher.alerts_test().await);
+answers!(GetAudit, |daemon, (), query| daemon.watcher.audit_records(query).await);
+finishes!(GetTop, |daemon, (), ()| Ok(daemon.top.look().await));
+answers!(GetOpenFiles, |daemon, (), ()| Ok(daemon.opens.list().await));
+finishes!(EndOpenFile, |daemon, id, ()| daemon.opens.end(&id).await.map(done));
+answers!(GetTopWorst, |daemon, (), ()| Ok(daemon.top.worst()));
+finishes!(GetDiskHealth, |daemon, (), ()| daemon.watcher.disk_health().await);
 
 answers!(GetLog, |_daemon, (), ()| Ok(crate::log::kept()));
 answers!(GetCharts, |daemon, (), ()| Ok(daemon.charts.told()));
-answers!(GetPower, |daemon, (), ()| daemon.power().await);
-answers!(WhatIfPower, |daemon, (), request| daemon.power_what_if(request).await);
-answers!(GetAwake, |daemon, (), ()| daemon.power_awake().await);
-answers!(RunDoctor, |daemon, (), ()| daemon.doctor().await);
-answers!(GetBenchState, |daemon, (), ()| Ok(daemon.benches.state()));
-finishes!(StartBench, |daemon, (), request| daemon.bench_start(request).await);
-finishes!(StopBench, |daemon, (), ()| Ok(daemon.benches.stop()));
-answers!(GetBenches, |daemon, (), ()| daemon.bench_list().await);
-answers!(GetBench, |daemon, id, ()| daemon.bench_show(id).await);
-finishes!(RemoveBench, |daemon, id, ()| daemon.bench_remove(id).await.map(done));
-answers!(CompareBenches, |daemon, (), request| daemon.bench_compare(request).await);
+answers!(GetPower, |daemon, (), ()| daemon.care.power().await);
+answers!(WhatIfPower, |daemon, (), request| daemon.care.power_what_if(request).await);
+answers!(GetAwake, |daemon, (), ()| daemon.care.power_awake().await);
+answers!(RunDoctor, |daemon, (), ()| daemon.care.doctor().await);
+answers!(GetBenchState, |daemon, (), ()| Ok(daemon.care.benches.state()));
+finishes!(StartBench, |daemon, (), request| daemon.care.bench_start(request).await);
+finishes!(StopBench, |daemon, (), ()| Ok(daemon.care.benches.stop()));
+answers!(GetBenches, |daemon, (), ()| daemon.care.bench_list().await);
+answers!(GetBench, |daemon, id, ()| daemon.care.bench_show(id).await);
+finishes!(RemoveBench, |daemon, id, ()| daemon.care.bench_remove(id).await.map(done));
+answers!(CompareBenches, |daemon, (), request| daemon.care.bench_compare(request).await);
 
-answers!(GetMounts, |daemon, (), ()| Ok(daemon.mounts().await));
-finishes!(MountVolume, |daemon, (), request| daemon.mount(request).await);
-finishes!(UnmountVolume, |daemon, (), request| daemon.unmount(&request).await.map(done));
+answers!(GetMounts, |daemon, (), ()| Ok(daemon.mounting.list()));
+finishes!(MountVolume, |daemon, (), request| daemon.mounting.mount(request).await);
+finishes!(UnmountVolume, |daemon, (), request| daemon.mounting.unmount(&request).await.map(done));
 answers!(DrawSetupLink, |daemon, (), ()| daemon.setup_link());
 finishes!(ReloadConfig, |daemon, (), ()| {
-    let reread = daemon.reload().await;
+    let reread = daemon.applying.reload().await;
     daemon.watch.config_fault(reread.as_ref().map(drop));
     reread
 });
 
-answers!(ReadConfig, |daemon, (), ()| daemon.read_config().await);
-answers!(PlanConfig, |daemon, (), request| daemon.plan_config(&request).await);
-finishes!(ApplyConfig, |daemon, (), request| daemon.apply_file(request).await);
+answers!(ReadConfig, |daemon, (), ()| daemon.applying.read().await);
+answers!(PlanConfig, |daemon, (), request| daemon.applying.plan_for(&request).await);
+finishes!(ApplyConfig, |daemon, (), request| daemon.applying.apply(request).await);
 
-answers!(GetConfigHistory, |daemon, (), ()| daemon.config_history().await);
-answers!(GetConfigVersion, |daemon, number, ()| daemon.config_version(&number).await);
-finishes!(RestoreConfig, |daemon, (), request| daemon.restore_config(request).await);
-finishes!(RenewRecoveryKey, |daemon, (), ()| daemon.renew_recovery_key().await);
-finishes!(ReceiveRecord, |daemon, name, request| daemon.receive_record(&name, request).await.map(done));
+answers!(GetConfigHistory, |daemon, (), ()| daemon.record.history().await);
+answers!(GetConfigVersion, |daemon, number, ()| daemon.record.version_text(&number).await);
+finishes!(RestoreConfig, |daemon, (), request| daemon.restoring.restore(request).await);
+finishes!(RenewRecoveryKey, |daemon, (), ()| daemon.record.renew_recovery_key().await);
+finishes!(ReceiveRecord, |daemon, name, request| daemon.record.receive(&name, request).await.map(done));
 
 impl Answers for GetMetrics {
     async fn respond(daemon: Arc<Daemon>, (): (), _: Request) -> Response {
@@ -310,7 +301,7 @@ impl Answers for ImportFolder {
             Ok(request) => request,
             Err(response) => return response,
         };
-        let events = match direct::import(&daemon.storage, &name, request, daemon.own_places()).await {
+        let events = match direct::import(&daemon.storage, &name, request, daemon.mounting.own_places()).await {
             Ok(events) => events,
             Err(failure) => return Refusal(failure).into_response(),
         };
@@ -334,7 +325,7 @@ impl Answers for ReceiveSnapshot {
         };
         let mut body = request.into_body().into_data_stream();
         let input = body.by_ref().map(|piece| piece.map_err(|error| error.to_string()));
-        match daemon.receive(&name, query, input.boxed()).await {
+        match daemon.replication.receive(&name, query, input.boxed()).await {
             Ok(received) => json::answer(&received),
             Err(failure) => {
                 task::spawn(body.for_each(|_| std::future::ready(())));
@@ -348,12 +339,6 @@ fn done((): ()) -> Done {
     Done {}
 }
 
-/// Runs a change to its end also when the client goes away in the middle of it.
-pub(super) async fn finish<T: Send + 'static>(
-    work: impl Future<Output = Result<T, Failure>> + Send + 'static,
-) -> Result<T, Failure> {
-    task::spawn_for(work).await.unwrap_or_else(|e| Err(Failure::internal(format!("the daemon failed at this: {e}"))))
-}
 
 #[cfg(test)]
 mod tests {

@@ -8,16 +8,25 @@
 //! - `apply.numbers_stay_used`: `next_uid` never falls, and covers users and groups that a file leaves out
 //!   (`user.numbers_never_reused`).
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
-use larder_api::{CONFIG_BYTES_MAX, ConfigApplied, ConfigApply, ConfigPlan, ConfigText, Failure, FailureKind};
-use larder_keep::KeepError;
+use larder_api::{
+    CONFIG_BYTES_MAX, ConfigApplied, ConfigApply, ConfigPlan, ConfigRead, ConfigText, Failure, FailureKind,
+};
+use larder_keep::Storage;
 use larder_volume::Properties;
 use sha2::{Digest, Sha256};
 
-use super::translate::as_failure;
-use super::{Daemon, State, keys, owner_quotas, shares};
+use super::document::{Document, State};
+use super::folder::DataFolder;
+use super::mounts::Mounts;
+use super::parts::Look;
+use super::parts::standing::{Kind, Standing, Standings};
+use super::parts::volumes::ensure;
+use super::{keys, owner_quotas, shares, translate};
+use larder_config::at_next_start::{as_it_runs, waiting};
 use larder_config::differences::{differences, other_data_folder};
 use larder_config::edit::{Editor, replace_file, replace_same};
 use larder_config::{Config, MountConfig, ShareConfig, VolumeConfig, VolumeName, read_text};
@@ -39,21 +48,26 @@ struct Undo {
     mounted: Vec<MountConfig>,
 }
 
-impl Daemon {
-    pub async fn read_config(&self) -> Result<ConfigText, Failure> {
-        let _still = self.state.lock().await;
-        let text = read_text(&self.file)?;
-        Ok(ConfigText { text, name: Some(self.file.clone()) })
+pub struct Applying {
+    pub document: Arc<Document>,
+    pub storage: Arc<Storage>,
+    pub mounts: Mounts,
+    pub standings: Standings,
+    pub folder: Arc<DataFolder>,
+    /// Its doors and limits are those of this run (`reload.named_until_the_start`).
+    pub started_with: Config,
+}
+
+impl Applying {
+    pub async fn read(&self) -> Result<ConfigText, Failure> {
+        let _still = self.document.lock().await;
+        let text = read_text(&self.document.file)?;
+        Ok(ConfigText { text, name: Some(self.document.file.clone()) })
     }
 
-    /// `config.deeds_of_the_machine`
-    pub(super) async fn may_run_from_afar(&self) -> bool {
-        self.state.lock().await.config.page.may_run
-    }
-
-    pub async fn plan_config(&self, asked: &ConfigText) -> Result<ConfigPlan, Failure> {
-        let state = self.state.lock().await;
-        let named = asked.name.as_deref().unwrap_or(&self.file);
+    pub async fn plan_for(&self, asked: &ConfigText) -> Result<ConfigPlan, Failure> {
+        let state = self.document.lock().await;
+        let named = asked.name.as_deref().unwrap_or(&self.document.file);
         self.plan(&state, &asked.text, named).map(|planned| planned.plan)
     }
 
@@ -62,23 +76,22 @@ impl Daemon {
             let message = format!("a configuration of {} bytes is too large", text.len());
             return Err(Failure::invalid(message).action(format!("write at most {CONFIG_BYTES_MAX} bytes")));
         }
-        let mut config = Config::parse_named(text, &self.file, named)?;
-        let text_now = read_text(&self.file)?;
+        let config = Config::parse_named(text, &self.document.file, named)?;
+        let text_now = read_text(&self.document.file)?;
         let mut changes = Vec::new();
         let mut edited = true;
         let mut outranked = Vec::new();
-        if let Ok(mut in_file) = Config::parse(&text_now, &self.file) {
+        if let Ok(in_file) = Config::parse(&text_now, &self.document.file) {
             if in_file.data != config.data {
                 changes.push(other_data_folder(self.folder.path()));
             }
-            let written = differences((&in_file, &text_now), (&config, text), &self.file);
+            let written = differences((&in_file, &text_now), (&config, text), &self.document.file);
             outranked.extend(written.into_iter().map(|one| one.entry));
-            (self.overrides)(&mut in_file);
-            edited = in_file != state.config;
+            edited = self.document.overridden(in_file) != *state.config;
         }
-        (self.overrides)(&mut config);
+        let mut config = self.document.overridden(config);
         config.next_uid = config.next_uid.max(state.config.next_uid);
-        changes.extend(differences((&state.config, &text_now), (&config, text), &self.file));
+        changes.extend(differences((&state.config, &text_now), (&config, text), &self.document.file));
         let mut notes = config.notes();
         if !edited {
             // A difference to the file that is none to what runs.
@@ -88,41 +101,37 @@ impl Daemon {
             }));
         }
         if edited {
-            let file = self.file.display();
+            let file = self.document.file.display();
             notes.push(format!("{file} was edited since larder read it, and those edits would be replaced"));
         }
-        let plan = ConfigPlan { file: self.file.clone(), base: digest(&text_now), changes, notes };
+        let plan = ConfigPlan { file: self.document.file.clone(), base: digest(&text_now), changes, notes };
         Ok(Planned { plan, config, text_now })
     }
 
-    pub async fn apply_file(&self, asked: ConfigApply) -> Result<ConfigApplied, Failure> {
-        let mut state = self.state.lock().await;
-        let Planned { plan, config, text_now } = self.plan(&state, &asked.text, &self.file)?;
+    pub async fn apply(&self, asked: ConfigApply) -> Result<ConfigApplied, Failure> {
+        let mut state = self.document.lock().await;
+        let Planned { plan, config, text_now } = self.plan(&state, &asked.text, &self.document.file)?;
         may_be_applied(&plan, &asked)?;
-        let text = with_numbers(&asked.text, &self.file, &state.config)?;
+        let text = with_numbers(&asked.text, &self.document.file, &state.config)?;
         let mut undo = Undo::default();
         if let Err(failure) = self.prepare(&state.config, &config, &mut undo).await {
             self.take_back(undo).await;
             return Err(failure);
         }
         if text != text_now
-            && let Err(failure) = replace_same(&self.file, text.as_bytes(), &text_now)
+            && let Err(failure) = replace_same(&self.document.file, text.as_bytes(), &text_now)
         {
             self.take_back(undo).await;
             return Err(failure);
         }
-        let faulty = |state: &State| -> BTreeSet<String> {
-            let faulty = state.shares.iter().filter(|share| share.fault.is_some() && !share.locked && !share.rests);
-            faulty.map(|share| share.name.clone()).collect()
-        };
-        let faulty_before = faulty(&state);
-        let before = std::mem::replace(&mut state.config, config);
-        self.apply(&mut state).await;
-        if let Some(name) = faulty(&state).into_iter().find(|name| !faulty_before.contains(name)) {
-            let fault = state.shares.iter().find(|share| share.name == name).and_then(|share| share.fault.clone());
-            let restored = replace_file(&self.file, text_now.as_bytes(), 0o600);
-            state.config = before;
-            self.apply(&mut state).await;
+        let failed_before = self.failed_shares();
+        let before = self.document.put(&mut state, config);
+        state.reconcile(Look::Changes).await;
+        let failed = self.failed_shares().into_iter().find(|(name, _)| !failed_before.contains_key(name));
+        if let Some((name, why)) = failed {
+            let restored = replace_file(&self.document.file, text_now.as_bytes(), 0o600);
+            self.document.put(&mut state, Arc::unwrap_or_clone(before));
+            state.reconcile(Look::Changes).await;
             // They were served: somebody may have written into them.
             for name in std::mem::take(&mut undo.made) {
                 tracing::warn!("the new volume {name} stays; take it away with: larder volume destroy {name}");
@@ -131,14 +140,23 @@ impl Daemon {
             restored?;
             return Err(nothing_changed(Failure::invalid(format!(
                 "the share '{name}' could not be served: {}",
-                fault.unwrap_or_default()
+                why.message
             ))));
         }
-        let notes = self.notes_on_people(&state, &before);
+        let notes = notes_on_people(&state, &before);
         if !plan.changes.is_empty() {
             tracing::info!(changes = plan.changes.len(), "applied a configuration");
         }
         Ok(ConfigApplied { plan, notes })
+    }
+
+    fn failed_shares(&self) -> BTreeMap<String, Failure> {
+        let unserved = self.standings.unserved(Kind::Share).into_iter();
+        let failed = |(name, standing)| match standing {
+            Standing::Failed(why) => Some((name, why)),
+            _ => None,
+        };
+        unserved.filter_map(failed).collect()
     }
 
     /// Everything that may fail (`apply.whole_or_not`).
@@ -156,7 +174,7 @@ impl Daemon {
             }
         }
         for mount in new.mounts.iter().filter(|mount| !old.mounts.contains(mount)) {
-            self.mount_one(mount).await.map_err(nothing_changed)?;
+            self.mounts.make(mount).await.map_err(nothing_changed)?;
             undo.mounted.push(mount.clone());
         }
         Ok(())
@@ -170,7 +188,7 @@ impl Daemon {
             if self.storage.is_elsewhere(&text).await || self.storage.is_closed_for_now(&text) {
                 return Ok(());
             }
-            let is_there = pool.volumes().await.map_err(as_failure)?.iter().any(|volume| volume.name == name.volume);
+            let is_there = pool.volumes().await?.iter().any(|volume| volume.name == name.volume);
             let is_made = new.volumes.iter().any(|volume| volume.name == *name && volume.key.is_none());
             match (is_there, is_made) {
                 (true, _) => {}
@@ -207,8 +225,7 @@ impl Daemon {
             return Ok(());
         }
         let infos = pool.registry.list().await;
-        let infos =
-            infos.map_err(|e| super::translate::volume_failure(format_args!("the volumes of '{}'", pool.name), &e))?;
+        let infos = infos.map_err(|e| translate::volume_error(format_args!("the volumes of '{}'", pool.name), &e))?;
         match infos.into_iter().find(|info| info.name == name.volume) {
             Some(info) => undo.set.push((name.clone(), info.properties)),
             // One with a key is made by hand alone (`keys::unlock_configured`).
@@ -217,7 +234,7 @@ impl Daemon {
         }
         match &volume.key {
             Some(key) => keys::unlock_configured(&self.storage, volume, key).await,
-            None => self.ensure_volume(name, &owner_quotas::numbered(&volume.change, new)?).await,
+            None => ensure(&self.storage, name, &owner_quotas::numbered(&volume.change, new)?).await,
         }
     }
 
@@ -229,8 +246,8 @@ impl Daemon {
                 complain("a mount", failure);
             }
         }
-        for mount in undo.unmounted.iter().rev() {
-            if let Err(failure) = self.mount_one(mount).await.map(drop) {
+        for mount in undo.unmounted.iter().rev().filter(|mount| !self.mounts.is_mounted(&mount.dir)) {
+            if let Err(failure) = self.mounts.make(mount).await.map(drop) {
                 complain("an unmount", failure);
             }
         }
@@ -244,31 +261,50 @@ impl Daemon {
             let Ok(pool) = self.storage.pool(Some(&name.pool)) else { continue };
             match pool.destroy(&name.volume).await {
                 // It failed before it was made.
-                Err(KeepError::NotFound(_)) => {}
-                Err(failure) => complain("a new volume", as_failure(failure)),
+                Err(failure) if failure.kind == FailureKind::NotFound => {}
+                Err(failure) => complain("a new volume", failure),
                 Ok(()) => {}
             }
         }
     }
 
-    fn notes_on_people(&self, state: &State, before: &Config) -> Vec<String> {
-        let was_there = |name: &str| before.users.iter().any(|user| user.name == name);
-        let new = state.config.users.iter().filter(|user| !was_there(&user.name));
-        let without = new.filter(|user| matches!(state.secrets.password_hash(&user.name), Ok(None)));
-        let mut notes: Vec<String> = without
-            .map(|user| format!("'{}' has no password yet: larder user passwd {}", user.name, user.name))
-            .collect();
-        notes.extend(shares::without_nt_hash(&state.config, &state.secrets).filter(|_| before.listen.smb.is_none()));
-        let gone = before.users.iter().filter(|user| !state.config.users.iter().any(|one| one.name == user.name));
-        let kept = gone.filter(|user| matches!(state.secrets.password_hash(&user.name), Ok(Some(_))));
-        notes.extend(kept.map(|user| {
-            format!(
-                "the password of '{0}' is kept, and lets '{0}' in again should the file name that user again",
-                user.name
-            )
-        }));
-        notes
+    /// Reads the file again. An invalid file changes nothing.
+    pub async fn reload(&self) -> Result<ConfigRead, Failure> {
+        let config = self.document.overridden(Config::load(&self.document.file)?);
+        let mut state = self.document.lock().await;
+        let at_next_start = waiting(&self.started_with, &state.config, &config);
+        if !at_next_start.is_empty() {
+            tracing::warn!("{} of the file take effect at the next start", at_next_start.join(", "));
+        }
+        let config = as_it_runs(&state.config, config);
+        self.document.put(&mut state, config);
+        state.reconcile(Look::All).await;
+        let mut notes = state.config.notes();
+        notes.extend(shares::without_nt_hash(&state.config, &state.secrets));
+        for kind in [Kind::Mount, Kind::Share] {
+            let unserved = self.standings.unserved(kind).into_iter();
+            notes.extend(unserved.filter_map(|(thing, standing)| Some(kind.unserved(&thing, standing.why()?))));
+        }
+        Ok(ConfigRead { file: self.document.file.clone(), notes, at_next_start })
     }
+}
+
+fn notes_on_people(state: &State, before: &Config) -> Vec<String> {
+    let was_there = |name: &str| before.users.iter().any(|user| user.name == name);
+    let new = state.config.users.iter().filter(|user| !was_there(&user.name));
+    let without = new.filter(|user| matches!(state.secrets.password_hash(&user.name), Ok(None)));
+    let mut notes: Vec<String> =
+        without.map(|user| format!("'{}' has no password yet: larder user passwd {}", user.name, user.name)).collect();
+    notes.extend(shares::without_nt_hash(&state.config, &state.secrets).filter(|_| before.listen.smb.is_none()));
+    let gone = before.users.iter().filter(|user| !state.config.users.iter().any(|one| one.name == user.name));
+    let kept = gone.filter(|user| matches!(state.secrets.password_hash(&user.name), Ok(Some(_))));
+    notes.extend(kept.map(|user| {
+        format!(
+            "the password of '{0}' is kept, and lets '{0}' in again should the file name that user again",
+            user.name
+        )
+    }));
+    notes
 }
 
 fn nothing_changed(failure: Failure) -> Failure {
@@ -278,7 +314,7 @@ fn nothing_changed(failure: Failure) -> Failure {
 fn may_be_applied(plan: &ConfigPlan, asked: &ConfigApply) -> Result<(), Failure> {
     if plan.base != asked.base {
         let message = format!("{} was changed meanwhile: nothing was applied", plan.file.display());
-        return Err(Failure::new(FailureKind::Busy, message).action("look again with: larder config diff FILE"));
+        return Err(Failure::busy(message).action("look again with: larder config diff FILE"));
     }
     if let Some((_, refused)) = plan.refused().next() {
         return Err(nothing_changed(refused.clone()));

@@ -14,9 +14,8 @@ use larder_measure::bench::{
     self, Changes, FarEnd, Finished, Host, PoolTarget, Preset, Request, Subjects, samples_port,
 };
 
-use super::Daemon;
 use super::benches::Running;
-use super::care::blocking;
+use super::care::{Care, blocking};
 use crate::bench_words::{self, REPEATS_MAX, SECONDS_MAX};
 use larder_config::power::PowerConfig;
 
@@ -141,16 +140,16 @@ fn ended(title: String, found: Result<Finished, larder_load::BenchError>) -> Ben
     BenchEnded { title, at_ms, id, fault, action }
 }
 
-impl Daemon {
+impl Care {
     pub async fn bench_start(&self, start: BenchStart) -> Result<BenchState, Failure> {
-        let power = self.state.lock().await.config.power.clone();
+        let config = self.document.config();
         let (data, history) = (self.folder.path().to_owned(), self.bench_folder());
         let title = named(&start);
         let preset = start.preset.clone();
-        let request = blocking(move || request(&start, &power, data, history)).await??;
+        let request = blocking(move || request(&start, &config.power, data, history)).await??;
         let (running, control, watched) = Running::new(title.clone(), preset);
         self.benches.begin(running)?;
-        let benches = self.benches.clone();
+        let benches = Arc::clone(&self.benches);
         task::spawn(async move {
             let done = task::blocking(move || bench::run(&Machine::this(), &request, &control, &*watched));
             let found = match done.await {

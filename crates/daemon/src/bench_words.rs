@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::folder::absolute;
-use larder_api::{Failure, FailureKind};
+use larder_api::Failure;
 use larder_facts::Machine;
 use larder_load::{BenchError, Device, Kind};
 use larder_measure::bench::result::BenchResult;
@@ -76,13 +76,13 @@ pub fn failure(error: &BenchError) -> Failure {
     let message = error.to_string();
     let failure = match error {
         BenchError::Invalid { .. } => Failure::invalid(message),
-        BenchError::Busy { .. } => Failure::new(FailureKind::Busy, message),
+        BenchError::Busy { .. } => Failure::busy(message),
         BenchError::Io { what, source } => Failure::io(what, source),
         BenchError::Stopped => {
-            return Failure::new(FailureKind::Unavailable, "the bench was stopped before anything was measured")
+            return Failure::unavailable("the bench was stopped before anything was measured")
                 .action("nothing is kept; what was written is removed");
         }
-        _ => Failure::new(FailureKind::Unavailable, message),
+        _ => Failure::unavailable(message),
     };
     match error.action() {
         Some(action) => failure.action(action),

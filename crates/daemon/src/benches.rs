@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use larder_api::{BenchEnded, BenchRunning, BenchState, Failure, FailureKind};
+use larder_api::{BenchEnded, BenchRunning, BenchState, Failure};
 use larder_base::task;
 use larder_load::{Control, Note};
 use larder_measure::bench::Watch;
@@ -36,7 +36,7 @@ struct Inner {
 }
 
 #[derive(Default)]
-pub(super) struct Benches {
+pub struct Benches {
     inner: Mutex<Inner>,
     /// Told when one ends.
     over: tokio::sync::Notify,
@@ -123,7 +123,7 @@ impl Benches {
         let mut inner = self.inner.lock();
         if let Some(other) = &inner.running {
             let text = format!("the bench of {} runs: two would measure each other", other.title);
-            return Err(Failure::new(FailureKind::Busy, text).action("wait until it is done, or stop it"));
+            return Err(Failure::busy(text).action("wait until it is done, or stop it"));
         }
         inner.running = Some(running);
         Ok(())
@@ -160,6 +160,8 @@ impl Benches {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use larder_api::FailureKind;
+
     use super::*;
 
     #[test]

@@ -1,6 +1,7 @@
 //! Power, the doctor and kept benches, as the commands have them. No disk is asked: health and sleep of disks are left alone.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use larder_api::{
@@ -16,7 +17,11 @@ use larder_measure::bench::{compare, history, show};
 use larder_measure::doctor::{self, Confidence};
 use larder_measure::live::Transfer;
 
-use super::Daemon;
+use super::benches::Benches;
+use super::document::Document;
+use super::folder::DataFolder;
+use super::pools::Pools;
+use super::top::TopState;
 use crate::{bench_words, power_text, power_words};
 use larder_config::power::PowerConfig;
 
@@ -95,20 +100,26 @@ fn year(
     })
 }
 
-impl Daemon {
-    async fn power_config(&self) -> PowerConfig {
-        self.state.lock().await.config.power.clone()
-    }
+/// Power, the doctor and benches of this daemon.
+pub struct Care {
+    pub document: Arc<Document>,
+    pub folder: Arc<DataFolder>,
+    pub pools: Arc<Pools>,
+    pub top: Arc<TopState>,
+    pub benches: Arc<Benches>,
+}
 
+impl Care {
     pub async fn power(&self) -> Result<PowerStatus, Failure> {
-        let config = self.power_config().await;
-        let pools = self.known_pool_statuses().await;
+        let config = self.document.config();
+        let pools = self.pools.known_statuses();
         let usable = Some(pools.iter().map(|pool| pool.total_bytes).sum::<u64>()).filter(|bytes| *bytes > 0);
-        blocking(move || status(&config, usable)).await
+        blocking(move || status(&config.power, usable)).await
     }
 
     pub async fn power_what_if(&self, request: WhatIfRequest) -> Result<Report, Failure> {
-        let config = self.power_config().await;
+        let config = self.document.config();
+        let config = &config.power;
         let settings: Result<Vec<_>, String> = request.settings.iter().map(|one| power::parse_setting(one)).collect();
         let settings = settings.map_err(Failure::invalid)?;
         power::check_settings(&settings).map_err(Failure::invalid)?;
@@ -139,7 +150,7 @@ impl Daemon {
 
     /// Asks no disk for its health: that may wake one.
     pub async fn doctor(&self) -> Result<DoctorReport, Failure> {
-        let top = self.top().await;
+        let top = self.top.look().await;
         let limited = top.connections.into_iter().filter(|one| one.limited_by != TopLimit::Nothing);
         let now: Vec<_> = limited.map(transfer).collect();
         let examined = blocking(move || {

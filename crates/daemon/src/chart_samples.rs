@@ -12,10 +12,12 @@ use larder_base::task;
 use larder_base::traffic::{self, Traffic};
 use larder_facts::Machine;
 use larder_facts::power::{Basis, Sources};
+use larder_keep::Storage;
 use parking_lot::Mutex;
 
-use super::Daemon;
-use super::charts::Seen;
+use super::charts::{ChartState, Seen};
+use super::watch::Watch;
+use larder_config::power::PowerConfig;
 
 const STEP: Duration = Duration::from_secs(60);
 const WRITE_EVERY: Duration = Duration::from_secs(6 * 3600);
@@ -30,12 +32,12 @@ struct Counters {
 }
 
 impl Counters {
-    fn now(daemon: &Daemon) -> Self {
+    fn now(storage: &Storage) -> Self {
         let bytes = |one: Arc<Traffic>| {
             let (read, written) = moved(&one);
             (one.id(), (one, read, written))
         };
-        let pools = daemon.storage.all();
+        let pools = storage.all();
         let disks = pools.iter().filter_map(|pool| pool.disk_pool()).flat_map(|pool| pool.disk_times());
         let (disk_calls, disk_us) = disks.fold((0, 0), |(calls, us), disk| (calls + disk.calls, us + disk.took_us));
         Self { at: Instant::now(), connections: traffic::open().into_iter().map(bytes).collect(), disk_calls, disk_us }
@@ -79,17 +81,19 @@ fn moved(one: &Traffic) -> (u64, u64) {
     (read, written)
 }
 
+/// The charts, and what is drawn in them.
+type Drawn = (Arc<ChartState>, Arc<Storage>, Arc<Watch>);
+
 /// Runs until the daemon stops (`charts.wakes_nothing`).
-pub async fn keep(daemon: Arc<Daemon>) {
-    let config = daemon.state.lock().await.config.power.clone();
+pub async fn keep((charts, storage, watch): Drawn, config: PowerConfig) {
     let sources = Sources::new(&Machine::this(), &config.sources, &config.parts, config.supply_efficiency);
     let sources = Arc::new(Mutex::new(sources));
-    let (began, mut before, mut written) = (Instant::now(), Counters::now(&daemon), Instant::now());
+    let (began, mut before, mut written) = (Instant::now(), Counters::now(&storage), Instant::now());
     let mut is_changed = false;
     sources.lock().begin();
     loop {
         tokio::time::sleep(STEP).await;
-        let now = Counters::now(&daemon);
+        let now = Counters::now(&storage);
         let mut seen = now.since(&before);
         before = now;
         let meters = Arc::clone(&sources);
@@ -97,13 +101,13 @@ pub async fn keep(daemon: Arc<Daemon>) {
         // An estimate from parts is no measurement.
         let total = readout.ok().and_then(|readout| readout.total).filter(|total| total.basis == Basis::Measured);
         seen.watts = total.map(|total| total.watts);
-        seen.celsius = daemon.watch.hottest_disk();
+        seen.celsius = watch.hottest_disk();
         let at_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        daemon.charts.add(at_s, &seen);
+        charts.add(at_s, &seen);
         is_changed |= seen.read + seen.written > 0.0;
         if is_changed && written.elapsed() >= WRITE_EVERY {
             (is_changed, written) = (false, Instant::now());
-            daemon.charts.write();
+            charts.write();
         }
     }
 }

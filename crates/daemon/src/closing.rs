@@ -5,39 +5,46 @@
 //! - `closing.bounded`: the volume is closed within half a minute (`Patience`). Otherwise it is served as before, and the failure says what uses it.
 //! - `closing.uses_named`: work that may hold a volume for longer than a request is entered in `Uses`.
 
-use larder_api::{Failure, FailureKind};
-use larder_keep::Store;
+use std::sync::Arc;
 
-use super::{Daemon, State};
+use larder_api::Failure;
+use larder_keep::Store;
+use larder_keep::snapshot_runs::SnapshotRuns;
+
+use super::document::State;
+use super::mounts::Mounts;
+use super::parts::Look;
+use super::servers::Servers;
 use larder_config::{MountConfig, VolumeName};
 
-impl Daemon {
+/// The doors of volumes: their shares, mounts and schedules.
+pub struct VolumeDoors {
+    pub servers: Arc<Servers>,
+    pub mounts: Mounts,
+    pub schedules: Arc<SnapshotRuns>,
+}
+
+impl VolumeDoors {
     /// Refuses while a client has a file open for writing or a program uses a mount; takes mounts away that nobody uses. `anyway` is the
     /// command that does not ask, `or` what it does then.
-    pub(super) async fn check_unused(
-        &self,
-        pool: &Store,
-        of: &VolumeName,
-        or: &str,
-        anyway: String,
-    ) -> Result<(), Failure> {
+    pub async fn check_unused(&self, pool: &Store, of: &VolumeName, or: &str, anyway: String) -> Result<(), Failure> {
         // Data that their clients have written and not sent yet would be lost.
         let writers = pool.files(&of.volume).await.map_or(0, |files| files.writers());
         if writers > 0 {
             let message = format!("{writers} files of the volume '{of}' are open for writing");
-            return Err(Failure::new(FailureKind::Busy, message)
+            return Err(Failure::busy(message)
                 .action(format!("close them there; or {or} and lose what they have not sent: {anyway}")));
         }
         self.mounts.set_aside(of);
-        let unmounted = self.unmount_unused(|mounted| *mounted == *of, anyway).await;
+        let unmounted = self.mounts.unmount_unused(|mounted| *mounted == *of, anyway).await;
         if unmounted.is_err() {
             self.mount_again(of, of).await;
         }
         unmounted
     }
 
-    /// Takes shares and mounts away (`closing.doors_first`) until [`Daemon::open_doors`].
-    pub(super) async fn close_doors(&self, state: &mut State, pool: &Store, of: &VolumeName) {
+    /// Takes shares and mounts away (`closing.doors_first`) until [`VolumeDoors::open_doors`].
+    pub async fn close_doors(&self, state: &mut State, pool: &Store, of: &VolumeName) {
         let id = pool.files(&of.volume).await.map(|files| files.handle_id());
         if let Ok(id) = id {
             self.servers.pause(id);
@@ -48,24 +55,24 @@ impl Daemon {
     }
 
     /// Takes shares and mounts of a volume away that nobody gets any more.
-    pub(super) async fn detach(&self, state: &mut State, of: &VolumeName) {
-        self.snapshot_runs.forget(|scheduled| scheduled == of);
-        self.apply_shares(state).await;
+    pub async fn detach(&self, state: &mut State, of: &VolumeName) {
+        self.schedules.forget(|scheduled| scheduled == of);
+        state.reconcile(Look::Shares).await;
         self.mounts.remove_of(|mounted| mounted == of).await;
     }
 
     /// Serves the volume again, where `was` was closed: its shares and its mounts, those that the file does not name too.
-    pub(super) async fn open_doors(&self, state: &mut State, pool: &Store, of: &VolumeName, was: &VolumeName) {
+    pub async fn open_doors(&self, state: &mut State, pool: &Store, of: &VolumeName, was: &VolumeName) {
         pool.open_again(&of.volume);
-        self.apply_shares(state).await;
+        state.reconcile(Look::Shares).await;
         self.servers.resume();
         self.mount_again(of, was).await;
     }
 
     /// Makes the mounts of `was` again that were taken away because nobody used them, as mounts of `of`.
-    pub(super) async fn mount_again(&self, of: &VolumeName, was: &VolumeName) {
+    pub async fn mount_again(&self, of: &VolumeName, was: &VolumeName) {
         let again = self.mounts.take_aside(was).into_iter().filter(|mount| !self.mounts.is_mounted(&mount.dir));
         let again: Vec<_> = again.map(|mount| MountConfig { volume: of.clone(), ..mount }).collect();
-        self.mount_those_of_file(&[], &again).await;
+        self.mounts.make_again(again.iter()).await;
     }
 }

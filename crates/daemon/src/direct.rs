@@ -12,9 +12,8 @@ use larder_api::{Done, ExportRequest, Failure, ImportEvent, ImportRequest};
 use larder_keep::Storage;
 use larder_keep::export::Owners;
 
-use super::create_volume;
 use super::imports::{self, Own};
-use super::translate::as_failure;
+use super::parts::volumes::create_volume;
 
 /// What an endpoint does without a daemon.
 pub trait Direct: endpoint::Json {
@@ -40,75 +39,70 @@ macro_rules! direct {
 }
 
 direct!(ListPools, |storage, (), ()| Ok(storage.listed()));
-direct!(ClearPool, |storage, name, ()| storage
-    .pool(Some(&name))
-    .map_err(as_failure)?
-    .clear()
-    .await
-    .map(|()| Done {})
-    .map_err(as_failure));
-direct!(GetPoolScrub, |storage, name, ()| Ok(storage.pool(Some(&name)).map_err(as_failure)?.scrub_status().await));
-direct!(ScrubPool, |storage, name, request| storage
-    .pool(Some(&name))
-    .map_err(as_failure)?
-    .scrub_do(&request.action, "asked for")
-    .await
-    .map_err(as_failure));
+direct!(ClearPool, |storage, name, ()| {
+    storage.pool(Some(&name))?.clear().await?;
+    Ok(Done {})
+});
+direct!(GetPoolScrub, |storage, name, ()| Ok(storage.pool(Some(&name))?.scrub_status().await));
+direct!(ScrubPool, |storage, name, request| {
+    storage.pool(Some(&name))?.scrub_do(&request.action, "asked for").await
+});
 
-direct!(GetVolumes, |storage, (), ()| storage.volumes().await.map_err(as_failure));
+direct!(GetVolumes, |storage, (), ()| storage.volumes().await);
 direct!(CreateVolume, |storage, (), request| {
-    let pool = storage.pool(request.pool.as_deref()).map_err(as_failure)?;
+    let pool = storage.pool(request.pool.as_deref())?;
     create_volume(&pool, &request.name, &request.properties, request.encrypt).await
 });
 direct!(SetVolume, |storage, name, change| {
-    let (pool, volume) = storage.find(&name).await.map_err(as_failure)?;
-    pool.set(&volume, &change).await.map_err(as_failure)
+    let (pool, volume) = storage.find(&name).await?;
+    pool.set(&volume, &change).await
 });
 direct!(DestroyVolume, |storage, name, request| {
-    let (pool, volume) = storage.find(&name).await.map_err(as_failure)?;
-    pool.may_be_destroyed(&volume, request.with_snapshots).await.map_err(as_failure)?;
-    pool.destroy(&volume).await.map(|()| Done {}).map_err(as_failure)
+    let (pool, volume) = storage.find(&name).await?;
+    pool.may_be_destroyed(&volume, request.with_snapshots).await?;
+    pool.destroy(&volume).await?;
+    Ok(Done {})
 });
 direct!(GetOwners, |storage, name, ()| {
-    let (pool, volume) = storage.find(&name).await.map_err(as_failure)?;
-    pool.owners(&volume).await.map_err(as_failure)
+    let (pool, volume) = storage.find(&name).await?;
+    pool.owners(&volume).await
 });
 direct!(GetKeys, |storage, name, ()| {
-    let (pool, volume) = storage.find(&name).await.map_err(as_failure)?;
-    pool.keys_status(&volume).await.map_err(as_failure)
+    let (pool, volume) = storage.find(&name).await?;
+    pool.keys_status(&volume).await
 });
 direct!(ChangeKeys, |storage, name, request| {
-    let (pool, volume) = storage.find(&name).await.map_err(as_failure)?;
-    pool.change_keys(&volume, request).await.map_err(as_failure)
+    let (pool, volume) = storage.find(&name).await?;
+    pool.change_keys(&volume, request).await
 });
 direct!(CheckVolumes, |storage, (), request| {
-    storage.check(request.pool.as_deref(), request.volume.as_deref(), request.read_data).await.map_err(as_failure)
+    storage.check(request.pool.as_deref(), request.volume.as_deref(), request.read_data).await
 });
 
 direct!(GetSnapshots, |storage, name, ()| {
-    let (pool, volume) = storage.find(&name).await.map_err(as_failure)?;
-    pool.snapshots(&volume).await.map_err(as_failure)
+    let (pool, volume) = storage.find(&name).await?;
+    pool.snapshots(&volume).await
 });
 direct!(ChangeSnapshots, |storage, name, request| {
-    let (pool, volume) = storage.find(&name).await.map_err(as_failure)?;
-    pool.change_snapshots(&volume, request).await.map_err(as_failure)
+    let (pool, volume) = storage.find(&name).await?;
+    pool.change_snapshots(&volume, request).await
 });
 direct!(DiffSnapshots, |storage, name, request| {
-    let (pool, volume) = storage.find(&name).await.map_err(as_failure)?;
-    pool.diff(&volume, &request).await.map_err(as_failure)
+    let (pool, volume) = storage.find(&name).await?;
+    pool.diff(&volume, &request).await
 });
 direct!(CloneSnapshot, |storage, name, request| {
-    let (pool, volume) = storage.find(&name).await.map_err(as_failure)?;
-    pool.clone_snapshot(&volume, &request).await.map_err(as_failure)
+    let (pool, volume) = storage.find(&name).await?;
+    pool.clone_snapshot(&volume, &request).await
 });
 
 direct!(GetReplica, |storage, name, ()| {
-    let (pool, volume) = storage.named(&name).map_err(as_failure)?;
-    pool.replica_state(&volume).await.map_err(as_failure)
+    let (pool, volume) = storage.named(&name)?;
+    pool.replica_state(&volume).await
 });
 direct!(PromoteReplica, |storage, name, ()| {
-    let (pool, volume) = storage.find(&name).await.map_err(as_failure)?;
-    pool.promote(&volume).await.map_err(as_failure)
+    let (pool, volume) = storage.find(&name).await?;
+    pool.promote(&volume).await
 });
 
 /// A stream of bytes, and about how many there are, where that is known.
@@ -128,9 +122,9 @@ pub trait DirectDownload: endpoint::Download {
 
 impl DirectDownload for SendSnapshot {
     async fn direct(storage: &Storage, name: String, request: Self::Request) -> Result<Outgoing, Failure> {
-        let (pool, volume) = storage.find(&name).await.map_err(as_failure)?;
-        let outgoing = pool.send_out(&volume, &request).await.map_err(as_failure)?;
-        let pieces = outgoing.stream.map(move |piece| piece.map_err(|error| as_failure(pool.failure(&volume, &error))));
+        let (pool, volume) = storage.find(&name).await?;
+        let outgoing = pool.send_out(&volume, &request).await?;
+        let pieces = outgoing.stream.map(move |piece| piece.map_err(|error| pool.failure(&volume, &error)));
         Ok(Outgoing { bytes: Some(outgoing.bytes), pieces: pieces.boxed() })
     }
 }
@@ -148,9 +142,9 @@ pub(super) async fn export(
     request: &ExportRequest,
     owners: Owners,
 ) -> Result<Outgoing, Failure> {
-    let (pool, volume) = storage.find(name).await.map_err(as_failure)?;
-    let stream = pool.export_tar(&volume, &request.snapshot, owners).await.map_err(as_failure)?;
-    let pieces = stream.map(move |piece| piece.map_err(|error| as_failure(pool.failure(&volume, &error))));
+    let (pool, volume) = storage.find(name).await?;
+    let stream = pool.export_tar(&volume, &request.snapshot, owners).await?;
+    let pieces = stream.map(move |piece| piece.map_err(|error| pool.failure(&volume, &error)));
     Ok(Outgoing { bytes: None, pieces: pieces.boxed() })
 }
 
@@ -161,6 +155,6 @@ pub async fn import(
     request: ImportRequest,
     own: Own,
 ) -> Result<BoxStream<'static, ImportEvent>, Failure> {
-    let (pool, volume) = storage.find(name).await.map_err(as_failure)?;
+    let (pool, volume) = storage.find(name).await?;
     imports::import(pool, &volume, request, own).await
 }

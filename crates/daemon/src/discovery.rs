@@ -1,15 +1,17 @@
 //! The facts about this machine that a local network is told.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
-use larder_api::ShareStatus;
 use larder_discovery::{Announced, Discovery, Service};
 use sha2::{Digest, Sha256};
 use tokio::sync::Mutex;
 
+use super::parts::standing::{Kind, Standings};
 use super::servers::Servers;
+use super::shares::export_path;
 use crate::folder::DataFolder;
-use larder_config::{Config, DiscoveryConfig, reach_others};
+use larder_config::{Config, DiscoveryConfig, Network, ShareConfig, reach_others};
 
 /// The port of SMB that Windows knows, and the only one that Explorer opens.
 const WINDOWS_PORT: u16 = 445;
@@ -20,42 +22,47 @@ const BACKUPS_MAX: usize = 16;
 /// A label of DNS.
 const NAME_BYTES_MAX: usize = 63;
 
-#[derive(Default)]
-pub(super) struct Announcer(Mutex<Discovery>);
+pub struct Announcer {
+    id: uuid::Uuid,
+    servers: Arc<Servers>,
+    discovery: Mutex<Discovery>,
+}
 
 impl Announcer {
-    /// Announces the doors that other machines reach, with these shares, and nothing else.
-    pub(super) async fn set(&self, config: &Config, folder: &DataFolder, servers: &Servers, shares: &[ShareStatus]) {
+    pub(super) fn new(folder: &DataFolder, servers: &Arc<Servers>) -> Self {
+        Self { id: uuid_of(folder), servers: Arc::clone(servers), discovery: Mutex::default() }
+    }
+
+    /// Announces the doors that other machines reach, with the shares that are served, and nothing
+    /// else.
+    pub(super) async fn set(&self, config: &Config, standings: &Standings) {
         let doors = Doors {
-            nfs: servers.nfs_addr(),
-            smb: servers.smb_addr(),
-            sftp: servers.sftp_addr(),
-            webdav: servers.webdav_addr(),
-            webdavs: servers.webdavs_addr(),
+            nfs: self.servers.nfs_addr(),
+            smb: self.servers.smb_addr(),
+            sftp: self.servers.sftp_addr(),
+            webdav: self.servers.webdav_addr(),
+            webdavs: self.servers.webdavs_addr(),
         };
         let announced = config.discovery.enabled.then(|| {
             let name = config.discovery.name.clone().unwrap_or_else(own_name);
-            let served = shares.iter().filter(|share| share.fault.is_none() && !share.locked);
+            let served = || config.shares.iter().filter(|share| standings.of(Kind::Share, &share.name).is_ok());
             // Nobody else may mount what is for this machine alone, or needs to hear its name.
-            let exports: Vec<_> = served
-                .filter(|share| reach_others(&share.networks))
-                .filter_map(|share| Some((share.name.as_str(), share.nfs.as_deref()?)))
-                .collect();
-            let backups: Vec<_> = shares
-                .iter()
-                .filter(|share| share.time_machine.is_some() && share.smb.is_some())
-                .filter(|share| share.fault.is_none() && !share.locked && !share.read_only)
-                .map(|share| share.name.as_str())
-                .collect();
-            announced(&config.discovery, name, uuid_of(folder), &doors, &exports, &backups)
+            let networks = |share: &ShareConfig| -> Vec<String> {
+                share.nfs_networks().iter().flatten().map(Network::to_string).collect()
+            };
+            let exports = served().filter(|share| reach_others(&networks(share)));
+            let exports: Vec<_> = exports.map(|share| share.name.as_str()).collect();
+            let backups = served().filter(|share| share.time_machine.is_some() && share.smb && !share.read_only);
+            let backups: Vec<_> = backups.map(|share| share.name.as_str()).collect();
+            announced(&config.discovery, name, self.id, &doors, &exports, &backups)
         });
-        for fault in self.0.lock().await.set(announced.flatten()).await {
+        for fault in self.discovery.lock().await.set(announced.flatten()).await {
             tracing::warn!("{fault}");
         }
     }
 
     pub(super) async fn stop(&self) {
-        self.0.lock().await.stop().await;
+        self.discovery.lock().await.stop().await;
     }
 }
 
@@ -74,13 +81,14 @@ fn outward(addr: Option<SocketAddr>) -> Option<u16> {
     addr.filter(|addr| !addr.ip().is_loopback()).map(|addr| addr.port())
 }
 
-/// `None` where no door listens beyond loopback. `exports` are NFS's, each with its path; `backups` are for Time Machine.
+/// `None` where no door listens beyond loopback. `exports` are shares of NFS; `backups` are for
+/// Time Machine.
 fn announced(
     config: &DiscoveryConfig,
     name: String,
     uuid: uuid::Uuid,
     doors: &Doors,
-    exports: &[(&str, &str)],
+    exports: &[&str],
     backups: &[&str],
 ) -> Option<Announced> {
     let service = |kind, name: &str, port, text: &[(&str, &str)]| {
@@ -93,9 +101,9 @@ fn announced(
         services.push(service("_smb._tcp", &name, port, &[]));
     }
     if let Some(port) = outward(doors.nfs) {
-        for (share, path) in exports {
+        for share in exports {
             let shown = shortened(format!("{share} on {name}"));
-            services.push(service("_nfs._tcp", &shown, port, &[("path", path)]));
+            services.push(service("_nfs._tcp", &shown, port, &[("path", &export_path(share))]));
         }
     }
     if let Some(port) = outward(doors.sftp) {
@@ -179,7 +187,7 @@ mod tests {
 
     fn kinds(doors: &Doors) -> Option<(Vec<(&'static str, u16)>, bool)> {
         let config = DiscoveryConfig::default();
-        let all = announced(&config, "box".into(), uuid::Uuid::nil(), doors, &[("files", "/files")], &["backup"])?;
+        let all = announced(&config, "box".into(), uuid::Uuid::nil(), doors, &["files"], &["backup"])?;
         Some((all.services.iter().map(|service| (service.kind, service.port)).collect(), all.windows))
     }
 

@@ -263,7 +263,7 @@ pub fn layouts(machine: &Machine, request: &LayoutsRequest) -> Result<LayoutsPre
 }
 
 fn part_of_folder(machine: &Machine, path: &Path) -> Result<Part, Failure> {
-    let room = Pool::room(path).map_err(|e| translate::pool_failure(&e))?;
+    let room = Pool::room(path).map_err(|e| translate::pool_error(&e))?;
     let report = report(machine, path.ancestors().find(|path| path.is_dir()).unwrap_or(path));
     let shingled = is_shingled(&report);
     let devices: Vec<&BlockDevice> =

@@ -12,8 +12,7 @@ use larder_base::task;
 use larder_keep::Store;
 use larder_pool::Pool;
 
-use super::Daemon;
-use super::translate::as_failure;
+use super::pools::Pools;
 
 /// Files of a disk begin with this; folders have these names.
 const FILES: &str = "larder.";
@@ -22,9 +21,9 @@ const FOLDERS: [&str; 2] = ["objects", "journal"];
 
 /// Closes the pool, whose volumes nobody uses any more, and erases the disks that are there.
 pub async fn destroy(pool: &Store) -> Result<PoolDestroyed, Failure> {
-    pool.check_all_unheld().await.map_err(as_failure)?;
+    pool.check_all_unheld().await?;
     let status = pool.status();
-    pool.export().await.map_err(as_failure)?;
+    pool.export().await?;
     let disks: Vec<PathBuf> = status.disks.into_iter().map(|disk| disk.path).chain(status.spares).collect();
     let id = status.id;
     let erased = task::blocking(move || erase(&disks, &id)).await;
@@ -74,15 +73,15 @@ fn gone(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-impl Daemon {
+impl Pools {
     /// Stops serving the pool, takes it out of the file and erases it. Unless forced to, not while a program uses a mount
     /// of it.
-    pub async fn pool_destroy(&self, name: &str, request: TakeAway) -> Result<PoolDestroyed, Failure> {
-        let mut state = self.state.lock().await;
-        let pool = self.storage.pool(Some(name)).map_err(as_failure)?;
-        pool.need_disks().map_err(as_failure)?;
-        self.storage.check_no_journal(name).map_err(as_failure)?;
-        pool.check_all_unheld().await.map_err(as_failure)?;
+    pub async fn destroy(&self, name: &str, request: TakeAway) -> Result<PoolDestroyed, Failure> {
+        let mut state = self.document.lock().await;
+        let pool = self.storage.pool(Some(name))?;
+        pool.need_disks()?;
+        self.storage.check_no_journal(name)?;
+        pool.check_all_unheld().await?;
         self.take_out(&mut state, name, request, format!("larder pool destroy {name} --force")).await?;
         destroy(&pool).await
     }

@@ -12,11 +12,14 @@ use larder_api::{
 };
 use larder_files::Files;
 use larder_fs::{Attr, Cred, FileKind, FsError, Ino, NameMatch};
+use larder_keep::Storage;
 use larder_people::{Door, Entrance, Share, User, Who};
 
+use super::document::{Document, State};
 use super::explain_words::{EntranceWords, Judged, Reasons, Step, class_of};
-use super::translate::as_failure;
-use super::{Daemon, State, shares, translate};
+use super::mounts::Mounts;
+use super::servers::Servers;
+use super::{shares, translate};
 use larder_config::{Config, ShareConfig, UserConfig, VolumeName};
 
 /// READONLY, HIDDEN and SYSTEM of Windows.
@@ -96,7 +99,7 @@ async fn chain(files: &Files, root: Ino, target: &Target) -> Result<Vec<Attr>, F
 }
 
 fn failure(target: &Target, error: &FsError) -> Failure {
-    translate::volume_failure(format_args!("'{}' of {}", target.names.join("/"), target.place()), error)
+    translate::volume_error(format_args!("'{}' of {}", target.names.join("/"), target.place()), error)
 }
 
 /// A door, as people and the configuration call it.
@@ -288,14 +291,22 @@ fn none_of(kind: FileKind) -> Vec<ExplainedOperation> {
     ask::operations(kind).iter().map(no).collect()
 }
 
-impl Daemon {
-    pub async fn explain(&self, request: &ExplainRequest) -> Result<Explanation, Failure> {
-        let state = self.state.lock().await;
-        let config = state.config.clone();
+/// What is known of this daemon for an explanation.
+pub struct Explaining {
+    pub document: Arc<Document>,
+    pub storage: Arc<Storage>,
+    pub servers: Arc<Servers>,
+    pub mounts: Mounts,
+}
+
+impl Explaining {
+    pub async fn access(&self, request: &ExplainRequest) -> Result<Explanation, Failure> {
+        let state = self.document.lock().await;
+        let config = Arc::clone(&state.config);
         super::known::no_such_user(&config, &request.user)?;
         let target = target(&request.path, &config)?;
         let user = config.user(&request.user).ok_or_else(|| Failure::not_found("the user is gone"))?;
-        let (smb_login, door_login) = self.logins(&state, user);
+        let (smb_login, door_login) = logins(&state, user);
         drop(state);
         let there = match self.tree_of(&target, &config).await {
             Ok((files, root)) => {
@@ -321,7 +332,7 @@ impl Daemon {
     /// The tree of the target, and where its names begin.
     async fn tree_of(&self, target: &Target, config: &Config) -> Result<(Files, Ino), Failure> {
         if let Some(volume) = &target.volume {
-            return Ok((self.storage.files(volume).await.map_err(as_failure)?, Ino::ROOT));
+            return Ok((self.storage.files(volume).await?, Ino::ROOT));
         }
         let share = config.shares.iter().find(|share| target.share.as_ref() == Some(&share.name));
         let share = share.ok_or_else(|| Failure::not_found("the share is gone"))?;
@@ -352,28 +363,28 @@ impl Daemon {
             (door(Door::Webdav, "WebDAV", "webdav", web), login(door_login)),
         ]
     }
+}
 
-    /// Whether the user has anything to log in with over SMB, and over the doors that take passwords.
-    fn logins(&self, state: &State, user: &UserConfig) -> (Result<(), String>, Result<(), String>) {
-        let name = &user.name;
-        let help = format!("set one with: larder user passwd {name}");
-        let has_password = state.secrets.has(name);
-        let smb = match has_password {
-            true if state.secrets.lacks_nt_hash(name) => Err(format!(
-                "the password of {name} was set while SMB was not served: set it again with: larder user passwd {name}"
-            )),
-            true => Ok(()),
-            false => Err(format!("{name} has no password: {help}")),
-        };
-        let others = !user.ssh_keys.is_empty()
-            || !state.config.ssh_ca_keys.is_empty()
-            || state.tokens.list().iter().any(|token| token.user == *name && !token.expired);
-        let door = match has_password || others {
-            true => Ok(()),
-            false => Err(format!("{name} has neither password nor key nor token: {help}")),
-        };
-        (smb, door)
-    }
+/// Whether the user has anything to log in with over SMB, and over the doors that take passwords.
+fn logins(state: &State, user: &UserConfig) -> (Result<(), String>, Result<(), String>) {
+    let name = &user.name;
+    let help = format!("set one with: larder user passwd {name}");
+    let has_password = state.secrets.has(name);
+    let smb = match has_password {
+        true if state.secrets.lacks_nt_hash(name) => Err(format!(
+            "the password of {name} was set while SMB was not served: set it again with: larder user passwd {name}"
+        )),
+        true => Ok(()),
+        false => Err(format!("{name} has no password: {help}")),
+    };
+    let others = !user.ssh_keys.is_empty()
+        || !state.config.ssh_ca_keys.is_empty()
+        || state.tokens.list().iter().any(|token| token.user == *name && !token.expired);
+    let door = match has_password || others {
+        true => Ok(()),
+        false => Err(format!("{name} has neither password nor key nor token: {help}")),
+    };
+    (smb, door)
 }
 
 /// Whether a share is a way to the target.

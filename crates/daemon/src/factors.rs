@@ -9,8 +9,8 @@ use std::path::Path;
 use larder_api::{Failure, PasswordSet};
 use larder_web::{FactorsEnded, factors_without};
 
-use super::Daemon;
 use super::page::SESSIONS_BYTES_MAX;
+use super::people::UserAdmin;
 use crate::folder::FACTORS_NAME;
 use larder_config::edit::replace_file;
 
@@ -34,7 +34,7 @@ pub fn password_set(ended: FactorsEnded) -> PasswordSet {
     PasswordSet { passkeys, codes: has_codes, issued: was_issued, ..PasswordSet::default() }
 }
 
-impl Daemon {
+impl UserAdmin {
     pub(super) async fn end_factors_of(&self, user: &str) -> Result<FactorsEnded, Failure> {
         match self.servers.page_guest() {
             Some(guest) => guest.end_factors(user).await,

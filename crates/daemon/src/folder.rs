@@ -17,9 +17,10 @@ use std::io::{Read, Seek, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use larder_api::{Failure, FailureKind, SOCKET_NAME};
+use larder_api::{Failure, SOCKET_NAME};
 use rustix::fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, Uid, flock};
 
 use crate::box_time;
@@ -44,7 +45,7 @@ const ENDING_MAX: Duration = Duration::from_secs(10);
 pub struct DataFolder {
     path: PathBuf,
     _lock: File,
-    announcement: Option<PathBuf>,
+    announcement: OnceLock<PathBuf>,
 }
 
 impl DataFolder {
@@ -78,7 +79,7 @@ impl DataFolder {
                 continue;
             }
             let message = format!("another larder (pid {pid}) already serves the data folder {}", path.display());
-            return Err(Failure::new(FailureKind::Busy, message)
+            return Err(Failure::busy(message)
                 .action(format!("stop it first (kill {pid}), or name another folder with --data DIR")));
         }
         let mut write = || -> std::io::Result<()> {
@@ -89,7 +90,7 @@ impl DataFolder {
         write().map_err(|e| Failure::io(format_args!("cannot write {}", pid_file.display()), &e))?;
         box_time::begin(&path);
         box_time::keep(&path);
-        Ok(DataFolder { path, _lock: lock, announcement: None })
+        Ok(DataFolder { path, _lock: lock, announcement: OnceLock::new() })
     }
 
     pub fn path(&self) -> &Path {
@@ -111,7 +112,7 @@ impl DataFolder {
 
     /// Announces the socket in the runtime folder (`folder.announcement_is_a_hint`). A failure is
     /// no fault, since `--data` still works.
-    pub fn announce(&mut self) {
+    pub fn announce(&self) {
         let folder = machine::runtime_folder();
         let _ = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder);
         if !owned_by_us(&folder) {
@@ -120,7 +121,7 @@ impl DataFolder {
         }
         let file = folder.join(format!("{}.socket", std::process::id()));
         if std::fs::write(&file, self.socket().as_os_str().as_encoded_bytes()).is_ok() {
-            self.announcement = Some(file);
+            let _ = self.announcement.set(file);
         }
     }
 }

@@ -12,7 +12,10 @@ use larder_keep::Store;
 use larder_volume::Outdated;
 use tokio::time::Instant;
 
-use super::{Daemon, State};
+use super::document::State;
+use super::parts::Look;
+use super::parts::standing::{Kind, Wait};
+use super::seats::Seats;
 use larder_config::VolumeName;
 
 /// One followed store, as it was looked at last.
@@ -24,14 +27,14 @@ pub(super) struct Sight {
     is_sealing: bool,
 }
 
-impl Daemon {
+impl Seats {
     pub(super) async fn look_at_owner(&self, pool: &Arc<Store>, sight: &mut Sight) -> FsResult<()> {
         let Some((_, bound)) = pool.registry.behind() else { return Ok(()) };
         if sight.looked.is_some_and(|looked| looked.elapsed() < bound / 2) {
             return Ok(());
         }
         // `replica.looks_while_used`
-        let lacks = self.lacks_volumes(&pool.name).await;
+        let lacks = self.lacks_volumes(&pool.name);
         if !lacks && !sight.is_sealing && !pool.registry.is_asked(bound) {
             return Ok(());
         }
@@ -42,7 +45,7 @@ impl Daemon {
         }
         let (outgrown, is_sealing) = pool.outgrown_keys().await?;
         let mut outdated = pool.registry.read_again().await?;
-        let mut state = self.state.lock().await;
+        let mut state = self.document.lock().await;
         for one in &outgrown {
             // `replica.keys_follow`
             pool.unlocked.forget(one.id);
@@ -52,29 +55,32 @@ impl Daemon {
             self.reopen(&mut state, pool, one).await;
         }
         if outdated.is_empty() && lacks && version != sight.version {
-            self.apply(&mut state).await;
+            state.reconcile(Look::All).await;
         }
         (sight.version, sight.is_sealing) = (version, is_sealing);
         Ok(())
     }
 
     /// Whether a share waits for a volume of this store.
-    async fn lacks_volumes(&self, store: &str) -> bool {
-        let state = self.state.lock().await;
-        let of_store = |name: &str| name.split_once('/').is_some_and(|(pool, _)| pool == store);
-        state.shares.iter().any(|share| share.fault.is_some() && !share.locked && of_store(&share.volume))
+    fn lacks_volumes(&self, store: &str) -> bool {
+        let config = self.document.config();
+        let mut of_store = config.shares.iter().filter(|share| share.volume.as_ref().is_some_and(|v| v.pool == store));
+        of_store.any(|share| {
+            let standing = self.standings.of(Kind::Share, &share.name);
+            !standing.is_ok() && standing.wait() != Some(Wait::Key)
+        })
     }
 
     async fn reopen(&self, state: &mut State, pool: &Arc<Store>, one: &Outdated) {
         let name = VolumeName { pool: pool.name.clone(), volume: one.name.clone() };
         tracing::info!("the owner of '{name}' has changed what it is: it is opened anew");
-        self.close_doors(state, pool, &name).await;
+        self.doors.close_doors(state, pool, &name).await;
         if let Err(error) = pool.registry.let_go(one.id).await {
             tracing::warn!("'{name}' did not close: {error}");
         }
         pool.open_again(&one.name);
-        self.apply(state).await;
-        self.open_doors(state, pool, &name, &name).await;
+        state.reconcile(Look::All).await;
+        self.doors.open_doors(state, pool, &name, &name).await;
         let infos = pool.registry.list().await.unwrap_or_default();
         if infos.iter().any(|info| info.id == one.id && pool.is_locked(info)) {
             tracing::warn!(

@@ -1,9 +1,11 @@
 //! Groups of users: with a daemon and without one alike.
 
-use larder_api::{Failure, FailureKind, GroupAdd, GroupChange, GroupRemoved, GroupStatus};
+use std::sync::Arc;
 
-use super::Daemon;
+use larder_api::{Failure, GroupAdd, GroupChange, GroupRemoved, GroupStatus};
+
 use super::known::{no_such_group, no_such_user};
+use super::people::UserAdmin;
 use larder_config::edit::Editor;
 use larder_config::group::GROUP_SIGN;
 use larder_config::membership::{new_group, objection};
@@ -28,7 +30,7 @@ pub fn add(editor: &mut Editor, config: &Config, request: &GroupAdd) -> Result<(
     let name = &request.name;
     check_user_name(name).map_err(|e| Failure::invalid(e.replacen("user name", "group name", 1)))?;
     if config.groups.iter().any(|group| group.name.eq_ignore_ascii_case(name)) {
-        return Err(Failure::new(FailureKind::Exists, format!("there is a group '{name}' already"))
+        return Err(Failure::exists(format!("there is a group '{name}' already"))
             .action(format!("to add users to it: larder group add-member {name} USER")));
     }
     request.members.iter().try_for_each(|member| no_such_user(config, member))?;
@@ -97,30 +99,30 @@ pub fn changed(config: &Config, name: &str) -> Result<GroupStatus, Failure> {
     config.group(name).map(|group| status(group, config)).ok_or_else(|| Failure::not_found("the group is gone"))
 }
 
-impl Daemon {
-    pub async fn groups(&self) -> Vec<GroupStatus> {
-        let state = self.state.lock().await;
-        state.config.groups.iter().map(|group| status(group, &state.config)).collect()
+impl UserAdmin {
+    pub fn groups(&self) -> Vec<GroupStatus> {
+        let config = self.document.config();
+        config.groups.iter().map(|group| status(group, &config)).collect()
     }
 
     pub async fn group_add(&self, request: GroupAdd) -> Result<GroupStatus, Failure> {
-        let mut state = self.state.lock().await;
-        let config = state.config.clone();
-        self.edit(&mut state, |editor| add(editor, &config, &request)).await?;
+        let mut state = self.document.lock().await;
+        let config = Arc::clone(&state.config);
+        self.document.try_edit(&mut state, |editor| add(editor, &config, &request)).await?;
         changed(&state.config, &request.name)
     }
 
     pub async fn group_change(&self, name: &str, what: GroupChange) -> Result<GroupStatus, Failure> {
-        let mut state = self.state.lock().await;
-        let config = state.config.clone();
-        self.edit(&mut state, |editor| change(editor, &config, name, &what)).await?;
+        let mut state = self.document.lock().await;
+        let config = Arc::clone(&state.config);
+        self.document.try_edit(&mut state, |editor| change(editor, &config, name, &what)).await?;
         changed(&state.config, name)
     }
 
     pub async fn group_remove(&self, name: &str) -> Result<GroupRemoved, Failure> {
-        let mut state = self.state.lock().await;
-        let before = state.config.clone();
-        self.edit(&mut state, |editor| remove(editor, &before, name)).await?;
+        let mut state = self.document.lock().await;
+        let before = Arc::clone(&state.config);
+        self.document.try_edit(&mut state, |editor| remove(editor, &before, name)).await?;
         Ok(removed(name, &before, &state.config))
     }
 }

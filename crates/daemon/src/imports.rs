@@ -18,7 +18,6 @@ use larder_import::{Failed, Fault, Options, Phase, Progress, Report};
 use larder_keep::Store;
 use tokio::task::JoinHandle;
 
-use super::translate::as_failure;
 use larder_config::check_folder;
 
 /// The tag of changes by imports in events.
@@ -60,7 +59,7 @@ pub async fn import(
     let dir = request.dir.clone();
     let avoided = task::blocking(move || avoided(&dir, &own)).await;
     let avoided = avoided.map_err(|error| Failure::internal(error.to_string()))??;
-    let files = store.files(volume).await.map_err(as_failure)?.for_door(ORIGIN);
+    let files = store.files(volume).await?.for_door(ORIGIN);
     let to = destination(&files, folder.as_deref().unwrap_or_default(), request.dry_run).await;
     let to = to.map_err(|error| match error {
         FsError::NotDirectory => Failure::invalid(format!(
@@ -68,7 +67,7 @@ pub async fn import(
             folder.clone().unwrap_or_default(),
             store.name
         )),
-        error => as_failure(store.failure(volume, &error)),
+        error => store.failure(volume, &error),
     })?;
     let progress = Arc::<Progress>::default();
     store.imports.begin(&progress);
@@ -142,10 +141,10 @@ fn import_failed(store: &Store, volume: &str, dir: &Path, failed: Failed) -> Fai
                 .action("mount it, or remove the folder in the volume by hand")
         }
         Failed::Volume(error) => {
-            let failure = as_failure(store.failure(volume, &error));
+            let failure = store.failure(volume, &error);
             Failure { message: format!("{}{AGAIN}", failure.message), ..failure }
         }
-        Failed::Stopped => Failure::new(FailureKind::Unavailable, format!("the import was stopped{AGAIN}")),
+        Failed::Stopped => Failure::unavailable(format!("the import was stopped{AGAIN}")),
     }
 }
 

@@ -9,7 +9,6 @@ use larder_crypt::Secret;
 use larder_keep::Storage;
 use larder_keep::keyrings::KEYRING_BYTES_MAX;
 
-use super::translate::as_failure;
 use larder_config::{KeySource, VolumeConfig};
 
 /// How long the program of a `key_command` may take.
@@ -17,13 +16,13 @@ const COMMAND_PATIENCE: Duration = Duration::from_secs(20);
 
 /// Opens a volume of the configuration with the key that it names, and applies its properties.
 pub async fn unlock_configured(storage: &Storage, volume: &VolumeConfig, key: &KeySource) -> Result<(), Failure> {
-    let pool = storage.pool(Some(&volume.name.pool)).map_err(as_failure)?;
-    pool.set(&volume.name.volume, &volume.change).await.map_err(as_failure)?;
-    if !pool.waits_for_key(&volume.name.volume).await.map_err(as_failure)? {
+    let pool = storage.pool(Some(&volume.name.pool))?;
+    pool.set(&volume.name.volume, &volume.change).await?;
+    if !pool.waits_for_key(&volume.name.volume).await? {
         return Ok(());
     }
     let bytes = key_of(key).await?;
-    pool.unlock(&volume.name.volume, Secret::KeyFile(bytes.into())).await.map_err(as_failure)
+    pool.unlock(&volume.name.volume, Secret::KeyFile(bytes.into())).await
 }
 
 async fn key_of(key: &KeySource) -> Result<Vec<u8>, Failure> {

@@ -4,13 +4,13 @@
 //!   user of that name is made; before the answer to a new password, too, unless they are to stay.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use larder_api::{Failure, FailureKind, LinkStatus, LinksEnded};
+use larder_api::{Failure, LinkStatus, LinksEnded};
 use larder_web::{Link, Links, Which};
 
-use super::Daemon;
-use super::known::no_such_user;
+use super::servers::Servers;
 use crate::folder::LINKS_NAME;
 use larder_config::Config;
 
@@ -35,7 +35,7 @@ pub fn status(link: &Link) -> LinkStatus {
 }
 
 fn failed(text: &str) -> Failure {
-    Failure::new(FailureKind::Unavailable, format!("the links of the file view are as before: {text}"))
+    Failure::unavailable(format!("the links of the file view are as before: {text}"))
         .action("see the daemon's log; mend the file 'links' in the data folder, or remove it and with it all links")
 }
 
@@ -78,37 +78,38 @@ impl std::ops::Deref for Held<'_> {
     }
 }
 
-impl Daemon {
-    fn held_links(&self) -> Held<'_> {
+/// The links of a daemon.
+pub struct HeldLinks {
+    pub servers: Arc<Servers>,
+    pub folder: PathBuf,
+}
+
+impl HeldLinks {
+    fn held(&self) -> Held<'_> {
         let of_server = self.servers.links().map(Held::OfServer);
-        of_server.unwrap_or_else(|| Held::OfFile(of_folder(self.folder.path())))
+        of_server.unwrap_or_else(|| Held::OfFile(of_folder(&self.folder)))
     }
 
-    pub async fn links(&self) -> Vec<LinkStatus> {
-        self.held_links().all().iter().map(|link| status(link)).collect()
+    pub fn list(&self) -> Vec<LinkStatus> {
+        self.held().all().iter().map(|link| status(link)).collect()
     }
 
-    pub async fn link_revoke(&self, id: &str) -> Result<LinksEnded, Failure> {
-        end_one(&self.held_links(), id).await
+    pub async fn revoke(&self, id: &str) -> Result<LinksEnded, Failure> {
+        end_one(&self.held(), id).await
     }
 
-    pub async fn links_revoke_of(&self, user: &str) -> Result<LinksEnded, Failure> {
-        no_such_user(&self.state.lock().await.config, user)?;
-        self.end_links_of(user).await
-    }
-
-    pub(super) async fn end_links_of(&self, user: &str) -> Result<LinksEnded, Failure> {
-        end(&self.held_links(), Which::Of(user)).await
+    pub async fn revoke_of(&self, user: &str) -> Result<LinksEnded, Failure> {
+        end(&self.held(), Which::Of(user)).await
     }
 
     /// Another file of links has taken the place of the one before.
-    pub(super) async fn read_links_again(&self) -> Result<(), Failure> {
-        self.held_links().read_again().await.map_err(|error| failed(&error.to_string()))
+    pub async fn read_again(&self) -> Result<(), Failure> {
+        self.held().read_again().await.map_err(|error| failed(&error.to_string()))
     }
 
     /// Drops the links of those who are no users any more.
-    pub(super) async fn keep_links_of(&self, config: &Config) {
-        if let Err(fail) = self.held_links().keep_makers(&uids(config)).await {
+    pub async fn keep_makers(&self, config: &Config) {
+        if let Err(fail) = self.held().keep_makers(&uids(config)).await {
             tracing::error!("links of users who are gone stay in the file, and open nothing: {}", fail.text);
         }
     }

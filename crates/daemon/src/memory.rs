@@ -21,11 +21,11 @@ use std::time::{Duration, Instant};
 
 use larder_base::arena;
 use larder_base::units::ByteSize;
+use larder_keep::Storage;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use super::Daemon;
-use crate::rounds;
+use super::rounds;
 use larder_config::machine;
 
 /// A round of the cache (`memory.unused_is_given_back`).
@@ -43,7 +43,7 @@ const LIMIT_PERCENT: [u64; 2] = [95, 80];
 /// So little of the machine's memory available counts as short; the second where tasks wait for memory.
 const AVAILABLE_PERCENT: [u64; 2] = [5, 10];
 
-pub async fn run(daemon: Arc<Daemon>) {
+pub async fn run(storage: Arc<Storage>) {
     let mut triggers = machine::pressure_files().iter().filter_map(|file| trigger(file)).collect::<Vec<_>>();
     let (mut round, mut next) = (Instant::now(), tokio::time::Instant::now());
     let mut told: Option<Instant> = None;
@@ -57,7 +57,7 @@ pub async fn run(daemon: Arc<Daemon>) {
         };
         let mut bytes = 0;
         while Room::now().is_short(is_pressed) {
-            let given: u64 = daemon.storage.all().iter().map(|pool| pool.give_some_memory_back()).sum();
+            let given: u64 = storage.all().iter().map(|pool| pool.give_some_memory_back()).sum();
             arena::shed();
             bytes += given;
             // Whoever waits for memory is not helped by us any more.
@@ -73,7 +73,7 @@ pub async fn run(daemon: Arc<Daemon>) {
         // A tick may come a little early after one that came late.
         if !is_pressed && bytes == 0 && round.elapsed() + LOOK_EVERY / 2 >= ROUND {
             round = Instant::now();
-            for pool in &daemon.storage.all() {
+            for pool in &storage.all() {
                 pool.give_back_memory();
             }
         }

@@ -46,9 +46,10 @@ async fn text(daemon: &Daemon) -> String {
     for pool in daemon.storage.all() {
         pool.metrics(&mut out).await;
     }
+    daemon.standings.metrics(&mut out);
     daemon.servers.metrics(&mut out);
     daemon.watch.metrics(&mut out);
-    for one in daemon.replications().await.replications {
+    for one in daemon.replication.list().replications {
         replication(&one, &mut out);
     }
     out.text()

@@ -3,14 +3,17 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use larder_api::{Failure, FailureKind, MountStatus};
+use larder_api::{Failure, MountStatus};
 use larder_base::{shell, task};
 use larder_files::Files;
 use larder_fuse::{FuseMount, MountOptions, clear_remains};
+use larder_keep::Storage;
 use parking_lot::Mutex;
 
+use super::parts::standing::{Kind, Standing, Standings, Wait};
 use super::{translate, users};
-use larder_config::{MountConfig, VolumeName};
+use larder_config::edit::{Saved, Staged};
+use larder_config::{MountConfig, VolumeName, mount_options};
 
 /// Mounts of one daemon beyond this are refused.
 const MOUNTS_MAX: usize = 64;
@@ -19,15 +22,17 @@ const MOUNTS_MAX: usize = 64;
 const NAMED_MAX: usize = 5;
 
 /// Cheap to clone: all clones are one.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Mounts {
+    storage: Arc<Storage>,
+    standings: Standings,
     mounts: Arc<Mutex<Vec<Mounted>>>,
     /// Those of volumes that are closed for a moment.
     aside: Arc<Mutex<Vec<MountConfig>>>,
 }
 
 struct Mounted {
-    /// As it was asked for.
+    /// As it was asked for; its folder may be a link.
     wanted: MountConfig,
     files: Files,
     read_only: bool,
@@ -39,7 +44,7 @@ struct Mounted {
 
 impl Mounted {
     fn is_at(&self, dir: &Path) -> bool {
-        self.fuse.dir() == dir && self.fuse.is_mounted()
+        (self.fuse.dir() == dir || self.wanted.dir == dir) && self.fuse.is_mounted()
     }
 
     fn status(&self) -> MountStatus {
@@ -58,6 +63,64 @@ pub(super) struct MountedAt {
 }
 
 impl Mounts {
+    pub fn new(storage: &Arc<Storage>, standings: &Standings) -> Self {
+        let (mounts, aside) = Default::default();
+        Self { storage: Arc::clone(storage), standings: standings.clone(), mounts, aside }
+    }
+
+    /// Makes mounts again that were taken away. One that fails is only told.
+    pub async fn make_again(&self, wanted: impl Iterator<Item = &MountConfig>) {
+        for mount in wanted {
+            if let Err(failure) = self.make(mount).await {
+                tracing::error!("{} is not mounted: {}", mount.dir.display(), failure.message);
+            }
+        }
+    }
+
+    pub async fn make(&self, wanted: &MountConfig) -> Result<MountStatus, Failure> {
+        let options = mount_options(&wanted.options).map_err(Failure::invalid)?;
+        let files = self.storage.files(&wanted.volume).await?;
+        let mut options = MountOptions { source: wanted.volume.to_string(), ..options };
+        if let Some(snapshot) = &wanted.snapshot {
+            let name = format!("{}@{snapshot}", wanted.volume);
+            let found = self.storage.volume(&wanted.volume).await?.snapshot_root(snapshot).await;
+            options.top = found.map_err(|error| translate::snapshot_error(&name, &error))?.id.ino;
+            options.read_only = true;
+            options.source = name;
+        }
+        self.add(wanted, files, options).await
+    }
+
+    /// Saves the file. With the words for doing it anyway, mounts go away first, or refuse it while
+    /// a program uses one. Where the file is not saved, they are made again.
+    pub async fn commit_unmounted(
+        &self,
+        staged: Staged,
+        of: impl Fn(&VolumeName) -> bool,
+        anyway: Option<String>,
+    ) -> Result<Saved, Failure> {
+        let before = self.wanted_of(&of);
+        let unmounted = match anyway {
+            Some(anyway) => self.unmount_unused(&of, anyway).await,
+            None => Ok(()),
+        };
+        let failure = match unmounted {
+            Ok(()) => match staged.commit() {
+                Ok(saved) => return Ok(saved),
+                Err(failure) => failure,
+            },
+            Err(failure) => failure,
+        };
+        let still = self.wanted_of(&of);
+        self.make_again(before.iter().filter(|mount| !still.contains(mount))).await;
+        Err(failure)
+    }
+
+    pub async fn unmount_unused(&self, of: impl Fn(&VolumeName) -> bool, anyway: String) -> Result<(), Failure> {
+        let busy = self.remove_unused_of(of).await;
+        busy.map_err(|in_use| in_use.action(format!("end what uses it, or take it away: {anyway}")))
+    }
+
     /// The mounts of a volume as it is now.
     pub(super) fn of(&self, name: &VolumeName) -> Vec<MountedAt> {
         let at = |mounted: &Mounted| MountedAt {
@@ -72,7 +135,7 @@ impl Mounts {
     }
 
     /// Mounts a volume, or a snapshot of it.
-    pub async fn add(&self, wanted: &MountConfig, files: Files, options: MountOptions) -> Result<MountStatus, Failure> {
+    async fn add(&self, wanted: &MountConfig, files: Files, options: MountOptions) -> Result<MountStatus, Failure> {
         let dir = &wanted.dir;
         let (show, word) = (dir.display().to_string(), shell::word(dir));
         let dir = clear_remains(dir).and_then(|_| dir.canonicalize()).map_err(|e| {
@@ -89,10 +152,10 @@ impl Mounts {
         // Under the lock, so that a mount that ends at once is forgotten after it was entered.
         let mut mounts = self.mounts.lock();
         let watcher = self.watch(fuse.clone());
-        let wanted = MountConfig { dir, ..wanted.clone() };
-        let mounted = Mounted { wanted, files, read_only, for_others, fuse, watcher };
+        let mounted = Mounted { wanted: wanted.clone(), files, read_only, for_others, fuse, watcher };
         let status = mounted.status();
         mounts.push(mounted);
+        self.standings.set_known(Kind::Mount, &show, Standing::Ok);
         Ok(status)
     }
 
@@ -100,11 +163,11 @@ impl Mounts {
         let mounts = self.mounts.lock();
         if mounts.iter().any(|mounted| mounted.is_at(dir)) {
             let show = dir.display();
-            let failure = Failure::new(FailureKind::Exists, format!("{show} is a mount of larder already"));
+            let failure = Failure::exists(format!("{show} is a mount of larder already"));
             return Err(failure.action(format!("take it away first: larder umount {show}")));
         }
         if mounts.len() >= MOUNTS_MAX {
-            return Err(Failure::new(FailureKind::Busy, format!("there are {MOUNTS_MAX} mounts already")));
+            return Err(Failure::busy(format!("there are {MOUNTS_MAX} mounts already")));
         }
         Ok(())
     }
@@ -162,7 +225,7 @@ impl Mounts {
         };
         self.take_away(fuse).await?;
         let unsafe_yet = format!("{} is unmounted, but what was written is not durable yet", dir.display());
-        files.sync().await.map_err(|e| translate::volume_failure(unsafe_yet, &e))
+        files.sync().await.map_err(|e| translate::volume_error(unsafe_yet, &e))
     }
 
     async fn take_away(&self, fuse: Arc<FuseMount>) -> Result<(), Failure> {
@@ -212,29 +275,44 @@ impl Mounts {
         taken
     }
 
-    fn found(&self, matches: impl Fn(&VolumeName) -> bool) -> Vec<Arc<FuseMount>> {
+    /// The mount on `dir`, as it was asked for.
+    pub fn wanted_at(&self, dir: &Path) -> Option<MountConfig> {
+        self.mounts.lock().iter().find(|mounted| mounted.is_at(dir)).map(|mounted| mounted.wanted.clone())
+    }
+
+    /// With the folders by which the file may name them.
+    fn found(&self, matches: impl Fn(&VolumeName) -> bool) -> Vec<(PathBuf, Arc<FuseMount>)> {
         let mounts = self.mounts.lock();
-        mounts.iter().filter(|mounted| matches(&mounted.wanted.volume)).map(|mounted| mounted.fuse.clone()).collect()
+        let of_it = mounts.iter().filter(|mounted| matches(&mounted.wanted.volume));
+        of_it.map(|mounted| (mounted.wanted.dir.clone(), mounted.fuse.clone())).collect()
+    }
+
+    /// The next reconciliation makes a mount of the file again.
+    fn closed(&self, dir: &Path) {
+        let why = Failure::unavailable("its volume is closed for a moment");
+        self.standings.set_known(Kind::Mount, &dir.display().to_string(), Standing::waits(Wait::Moment, why));
     }
 
     /// Takes those of one pool away; while a program uses one of them nothing changes.
     pub async fn remove_unused_of(&self, matches: impl Fn(&VolumeName) -> bool) -> Result<(), Failure> {
         let found = self.found(matches);
         let dirs: Vec<PathBuf> =
-            found.iter().filter(|fuse| fuse.is_mounted()).map(|fuse| fuse.dir().to_owned()).collect();
+            found.iter().filter(|(_, fuse)| fuse.is_mounted()).map(|(_, fuse)| fuse.dir().to_owned()).collect();
         let looked = task::blocking(move || dirs.iter().find_map(|dir| in_use(dir))).await;
         if let Ok(Some(failure)) = looked {
             return Err(failure);
         }
-        for fuse in found {
+        for (dir, fuse) in found {
             self.take_away(fuse).await?;
+            self.closed(&dir);
         }
         Ok(())
     }
 
     /// Takes those of one volume or pool away, with files open or not: their holders get errors.
     pub async fn remove_of(&self, matches: impl Fn(&VolumeName) -> bool) {
-        for fuse in self.found(matches) {
+        for (dir, fuse) in self.found(matches) {
+            self.closed(&dir);
             if let Err(failure) = self.take_away(fuse.clone()).await {
                 tracing::warn!("{}: detached while in use", failure.message);
                 let mounted = self.forget(&fuse);
@@ -256,7 +334,7 @@ fn in_use(dir: &Path) -> Option<Failure> {
     let named: Vec<String> = users.iter().take(NAMED_MAX).map(ToString::to_string).collect();
     let more = if last >= NAMED_MAX { format!(" and {} more", last + 1 - NAMED_MAX) } else { String::new() };
     let show = dir.display();
-    let failure = Failure::new(FailureKind::Busy, format!("{show} is in use by {}{more}", named.join(", ")));
+    let failure = Failure::busy(format!("{show} is in use by {}{more}", named.join(", ")));
     Some(failure.action("end what uses it, then try again"))
 }
 

@@ -2,14 +2,17 @@
 //! NFS are found by their metadata, which is in memory while they are in use.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use larder_api::{Failure, OpenFile, OpenFiles, OpenUse};
 use larder_files::Files;
 use larder_fs::Ino;
+use larder_keep::Storage;
 use larder_nfs::NfsOpen;
 use larder_smb::door::SmbOpen;
 
-use super::Daemon;
+use super::document::Document;
+use super::servers::Servers;
 use larder_config::VolumeName;
 use larder_config::user::Accounts;
 
@@ -88,11 +91,18 @@ async fn folders(opens: &[NfsOpen]) -> HashMap<(uuid::Uuid, Ino), String> {
     paths
 }
 
-impl Daemon {
-    pub async fn open_files(&self) -> OpenFiles {
+/// The files that clients have open.
+pub struct OpenList {
+    pub document: Arc<Document>,
+    pub storage: Arc<Storage>,
+    pub servers: Arc<Servers>,
+}
+
+impl OpenList {
+    pub async fn list(&self) -> OpenFiles {
         let (smb, smb_more) = self.servers.smb_opens(LISTED_MAX).await;
         let (nfs, nfs_more) = self.servers.nfs_opens(LISTED_MAX);
-        let (host, names, volumes) = (Accounts::of_machine(), self.owners().await, self.volume_names().await);
+        let (host, names, volumes) = (Accounts::of_machine(), self.document.owners(), self.volume_names().await);
         let folders = folders(&nfs).await;
         let mut opens: Vec<OpenFile> = smb.into_iter().map(of_smb).collect();
         opens.extend(nfs.iter().map(|open| {
@@ -105,19 +115,18 @@ impl Daemon {
 
     /// The names of the volumes that are shared, by their ids.
     async fn volume_names(&self) -> HashMap<uuid::Uuid, String> {
-        let shared: BTreeSet<_> = self.shares().await.into_iter().map(|share| share.volume).collect();
+        let config = self.document.config();
+        let shared: BTreeSet<&VolumeName> = config.shares.iter().filter_map(|share| share.volume.as_ref()).collect();
         let mut names = HashMap::new();
-        for name in shared.into_iter().filter(|name| !name.is_empty()) {
-            if let Ok(name) = VolumeName::parse(&name)
-                && let Ok(files) = self.storage.files(&name).await
-            {
+        for name in shared {
+            if let Ok(files) = self.storage.files(name).await {
                 names.insert(files.id(), name.to_string());
             }
         }
         names
     }
 
-    pub async fn end_open_file(&self, id: &str) -> Result<(), Failure> {
+    pub async fn end(&self, id: &str) -> Result<(), Failure> {
         let number = |prefix| id.strip_prefix(prefix).and_then(|number: &str| number.parse::<u64>().ok());
         let has_ended = match (number(OF_SMB), number(OF_NFS)) {
             (Some(number), _) => self.servers.end_smb_open(number).await,

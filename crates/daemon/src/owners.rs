@@ -2,16 +2,15 @@
 
 use larder_api::{Failure, OwnerKind, OwnerUse};
 
-use super::Daemon;
-use super::translate::as_failure;
+use super::volumes::Volumes;
 use larder_config::user::Accounts;
 
-impl Daemon {
+impl Volumes {
     /// What owners use of a volume.
-    pub(super) async fn owners_of(&self, name: &str) -> Result<Vec<OwnerUse>, Failure> {
-        let (pool, volume) = self.storage.find(name).await.map_err(as_failure)?;
-        let mut owners = pool.owners(&volume).await.map_err(as_failure)?;
-        let (host, names) = (Accounts::of_machine(), self.owners().await);
+    pub async fn owners(&self, name: &str) -> Result<Vec<OwnerUse>, Failure> {
+        let (pool, volume) = self.storage.find(name).await?;
+        let mut owners = pool.owners(&volume).await?;
+        let (host, names) = (Accounts::of_machine(), self.document.owners());
         for owner in &mut owners {
             let (ours, accounts) = match owner.kind {
                 OwnerKind::User => (&names.users, host.name_of_user(owner.id)),

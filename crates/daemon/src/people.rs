@@ -1,18 +1,26 @@
 //! Adding and removing users: with a daemon and without one alike.
 
+use std::sync::Arc;
+
 use larder_api::{
-    Failure, FailureKind, PasswordSet, TokenCreate, TokenCreated, TokenStatus, UserAdd, UserAdded, UserChange,
+    Failure, LinksEnded, PasswordSet, TokenCreate, TokenCreated, TokenStatus, UserAdd, UserAdded, UserChange,
     UserPassword, UserRemoved, UserRole, UserStatus,
 };
 use larder_base::task;
 use larder_people::PasswordHash;
 
+use super::box_record::BoxRecord;
 use super::box_record::passwords::Held;
+use super::document::{Document, State};
+use super::folder::DataFolder;
 use super::known::no_such_user;
+use super::links::HeldLinks;
+use super::parts::Look;
 use super::secrets::NtHashes;
+use super::servers::Servers;
 use super::tokens::Tokens;
-use super::{Daemon, Secrets, State, check_password, factors, hash_of};
-use larder_config::edit::{Editor, Staged};
+use super::{Secrets, check_password, factors, hash_of};
+use larder_config::edit::{Editor, Saved, Staged};
 use larder_config::user::{Accounts, NewUser, new_user, objection, password_objection, remarks};
 use larder_config::{Config, UserConfig, check_user_name};
 
@@ -53,7 +61,7 @@ fn plan(request: &UserAdd, config: &Config) -> Result<(UserConfig, Vec<String>),
     // Before the file is touched, whose reader would name a place in it.
     check_user_name(name).map_err(Failure::invalid)?;
     if config.users.iter().any(|u| u.name.eq_ignore_ascii_case(name)) {
-        return Err(Failure::new(FailureKind::Exists, format!("there is a user '{name}' already"))
+        return Err(Failure::exists(format!("there is a user '{name}' already"))
             .action(format!("to set the password: larder user passwd {name}")));
     }
     if ["all", "none"].contains(&name.as_str()) {
@@ -97,7 +105,7 @@ impl Joining {
         tokens: &mut Tokens,
         password: (&str, &PasswordHash),
         nt_hashes: NtHashes,
-    ) -> Result<(UserAdded, Config), Failure> {
+    ) -> Result<(UserAdded, Saved), Failure> {
         let Joining { user, notes, staged } = self;
         let before = secrets.kept(&user.name);
         secrets.set_hashed(&user.name, password, nt_hashes)?;
@@ -151,31 +159,40 @@ pub fn removed(name: &str, before: &Config, after: &Config) -> UserRemoved {
     }
 }
 
-impl Daemon {
+/// Users, groups, keys and tokens, changed while a daemon serves them.
+pub struct UserAdmin {
+    pub document: Arc<Document>,
+    pub record: Arc<BoxRecord>,
+    pub links: Arc<HeldLinks>,
+    pub servers: Arc<Servers>,
+    pub folder: Arc<DataFolder>,
+}
+
+impl UserAdmin {
     pub async fn users(&self) -> Vec<UserStatus> {
-        let state = self.state.lock().await;
+        let state = self.document.lock().await;
         state.config.users.iter().map(|user| user_status(user, &state.config, &state.secrets)).collect()
     }
 
     pub async fn user_add(&self, request: UserAdd) -> Result<UserAdded, Failure> {
         // What cannot be made is refused before anything is.
-        plan(&request, &self.state.lock().await.config)?;
+        plan(&request, &self.document.config())?;
         let is_owner = request.role == Some(UserRole::Owner);
         let hash = slowly_hashed(&request.password).await?;
         let (held, said) = self.expect_password_of(is_owner, &request.name, (&request.password, &hash)).await?;
-        let mut state = self.state.lock().await;
-        let config = state.config.clone();
-        let joining = stage(Editor::open(&self.file)?, &config, &request)?;
+        let mut state = self.document.lock().await;
+        let config = Arc::clone(&state.config);
+        let joining = stage(self.document.editor()?, &config, &request)?;
         // `links.gone_before_the_answer`
-        self.end_links_of(&request.name).await?;
-        let nt_hashes = NtHashes::of(&config, &self.file);
+        self.links.revoke_of(&request.name).await?;
+        let nt_hashes = NtHashes::of(&config, &self.document.file);
         let State { secrets, tokens, .. } = &mut *state;
         let (mut added, after) = joining.make(&config, secrets, tokens, (&request.password, &hash), nt_hashes)?;
-        self.take(&mut state, after).await;
+        self.document.take(&mut state, after).await;
         drop((state, held));
         added.notes.extend(said);
         if is_owner {
-            added.notes.extend(self.keep_record_before_answer().await);
+            added.notes.extend(self.record.keep_before_answer().await);
         }
         Ok(added)
     }
@@ -188,15 +205,15 @@ impl Daemon {
         (password, hash): (&str, &PasswordHash),
     ) -> Result<(Option<Held>, Vec<String>), Failure> {
         match is_owner {
-            true => self.expect_password(user, password, hash).await.map(|(held, said)| (Some(held), said)),
+            true => self.record.expect_password(user, password, hash).await.map(|(held, said)| (Some(held), said)),
             false => Ok((None, Vec::new())),
         }
     }
 
     pub async fn user_set(&self, name: &str, change: UserChange) -> Result<UserStatus, Failure> {
-        let mut state = self.state.lock().await;
-        let config = state.config.clone();
-        self.edit(&mut state, |editor| set(editor, &config, name, &change)).await?;
+        let mut state = self.document.lock().await;
+        let config = Arc::clone(&state.config);
+        self.document.try_edit(&mut state, |editor| set(editor, &config, name, &change)).await?;
         changed(name, &state.config, &state.secrets)
     }
 
@@ -205,13 +222,13 @@ impl Daemon {
     pub async fn user_passwd(&self, name: &str, request: &UserPassword) -> Result<PasswordSet, Failure> {
         fit_password(&request.password, request.force)?;
         let is_owner = {
-            let config = &self.state.lock().await.config;
-            no_such_user(config, name)?;
+            let config = self.document.config();
+            no_such_user(&config, name)?;
             config.users.iter().any(|user| user.name == name && user.role == UserRole::Owner)
         };
         let hash = slowly_hashed(&request.password).await?;
         let (held, said) = self.expect_password_of(is_owner, name, (&request.password, &hash)).await?;
-        let mut state = self.state.lock().await;
+        let mut state = self.document.lock().await;
         no_such_user(&state.config, name)?;
         let mut ended = PasswordSet::default();
         state.secrets.check_writable()?;
@@ -219,61 +236,62 @@ impl Daemon {
             // `factors.gone_before_the_password`
             ended = factors::password_set(self.end_factors_of(name).await?);
         }
-        let nt_hashes = NtHashes::of(&state.config, &self.file);
+        let nt_hashes = NtHashes::of(&state.config, &self.document.file);
         state.secrets.set_hashed(name, (&request.password, &hash), nt_hashes)?;
-        self.apply(&mut state).await;
+        state.reconcile(Look::Changes).await;
         drop((state, held));
         if !request.keep_links {
-            ended.links = self.end_links_of(name).await?.links;
+            ended.links = self.links.revoke_of(name).await?.links;
         }
         ended.notes = said;
         if is_owner {
-            ended.notes.extend(self.keep_record_before_answer().await);
+            ended.notes.extend(self.record.keep_before_answer().await);
         }
         Ok(ended)
     }
 
     pub async fn user_remove(&self, name: &str) -> Result<UserRemoved, Failure> {
-        let mut state = self.state.lock().await;
+        let mut state = self.document.lock().await;
         no_such_user(&state.config, name)?;
-        let before = state.config.clone();
-        self.edit(&mut state, |editor| {
-            editor.remove_user(name);
-            Ok(())
-        })
-        .await?;
+        let before = Arc::clone(&state.config);
+        self.document.edit(&mut state, |editor| editor.remove_user(name)).await?;
         let State { secrets, tokens, .. } = &mut *state;
         let forgotten = forget(name, secrets, tokens);
-        let ended = self.end_links_of(name).await.map(drop);
+        let ended = self.links.revoke_of(name).await.map(drop);
         // `factors.end_with_the_user`
         let factors = self.end_factors_of(name).await.map(drop);
         forgotten.and(ended).and(factors).map_err(|failure| gone_but_for(name, failure))?;
         Ok(removed(name, &before, &state.config))
     }
 
+    pub async fn links_revoke_of(&self, user: &str) -> Result<LinksEnded, Failure> {
+        no_such_user(&self.document.config(), user)?;
+        self.links.revoke_of(user).await
+    }
+
     pub async fn tokens(&self) -> Vec<TokenStatus> {
-        self.state.lock().await.tokens.list()
+        self.document.lock().await.tokens.list()
     }
 
     pub async fn token_create(&self, request: TokenCreate) -> Result<TokenCreated, Failure> {
-        let mut state = self.state.lock().await;
-        let config = state.config.clone();
+        let mut state = self.document.lock().await;
+        let config = Arc::clone(&state.config);
         let created = state.tokens.create(&config, &request)?;
-        self.apply(&mut state).await;
+        state.reconcile(Look::Changes).await;
         Ok(created)
     }
 
     pub async fn token_revoke(&self, which: &str) -> Result<TokenStatus, Failure> {
-        let mut state = self.state.lock().await;
+        let mut state = self.document.lock().await;
         let revoked = state.tokens.revoke(which)?;
-        self.apply(&mut state).await;
+        state.reconcile(Look::Changes).await;
         Ok(revoked)
     }
 
     /// Makes sure that `name` can log in. Returns the password if it may be told: given, or generated by us.
     pub async fn ensure_password(&self, name: &str, given: Option<&str>) -> Result<Option<String>, Failure> {
-        let mut state = self.state.lock().await;
-        let nt_hashes = NtHashes::of(&state.config, &self.file);
+        let mut state = self.document.lock().await;
+        let nt_hashes = NtHashes::of(&state.config, &self.document.file);
         let known = match given {
             Some(password) => {
                 if !state.secrets.matches(name, password)? {

@@ -1,6 +1,6 @@
 //! What the command line and the page say of power in common: answers, and the profile of a box.
 
-use larder_api::{Failure, FailureKind};
+use larder_api::Failure;
 use larder_config::power::PowerConfig;
 use larder_facts::power::{self, Profile, Readout, Summary};
 use serde::Serialize;
@@ -66,7 +66,7 @@ pub fn profile(
 pub fn nothing_measures(readout: &Readout) -> Failure {
     let faults: Vec<String> = readout.faults.iter().map(ToString::to_string).collect();
     let why = if faults.is_empty() { String::new() } else { format!(" ({})", faults.join("; ")) };
-    Failure::new(FailureKind::Unavailable, format!("nothing tells how many watts the whole machine draws{why}"))
+    Failure::unavailable(format!("nothing tells how many watts the whole machine draws{why}"))
         .action("add a [[power.source]] (a plug with a meter, a UPS), or type them in: idle_watts = in [power], or --idle WATTS")
 }
 

@@ -9,24 +9,33 @@ use std::time::Duration;
 
 use larder_base::passed;
 use larder_files::{Age, Files};
+use larder_keep::Storage;
 
-use super::{Daemon, shares};
+use super::document::Document;
+use super::servers::Servers;
+use super::shares;
 use larder_config::ShareConfig;
 
 const EVERY: Duration = Duration::from_secs(3600);
 const DAY_SECS: i64 = 86_400;
 
+pub struct Bins {
+    pub document: Arc<Document>,
+    pub storage: Arc<Storage>,
+    pub servers: Arc<Servers>,
+}
+
 /// Runs until the daemon stops.
-pub async fn run(daemon: Arc<Daemon>) {
+pub async fn run(bins: Bins) {
     loop {
-        daemon.thin_bins().await;
+        bins.thin_all().await;
         tokio::time::sleep(EVERY).await;
     }
 }
 
-impl Daemon {
-    async fn thin_bins(&self) {
-        for (share, days) in self.shares_with_bins().await {
+impl Bins {
+    async fn thin_all(&self) {
+        for (share, days) in self.shares() {
             // A share that is not served has said so, and nothing goes into its bin.
             let Ok((files, root)) = shares::found(&share, &self.storage).await else { continue };
             let before = passed::now_secs() - i64::from(days) * DAY_SECS;
@@ -34,13 +43,13 @@ impl Daemon {
         }
     }
 
-    async fn shares_with_bins(&self) -> Vec<(ShareConfig, u32)> {
+    fn shares(&self) -> Vec<(ShareConfig, u32)> {
         let served = |share: &ShareConfig| {
             let by_web = self.servers.webdav_addr().or(self.servers.webdavs_addr());
             share.smb && self.servers.smb_addr().is_some() || share.webdav && by_web.is_some()
         };
-        let state = self.state.lock().await;
-        let with_bins = state.config.shares.iter().filter(|share| served(share));
+        let config = self.document.config();
+        let with_bins = config.shares.iter().filter(|share| served(share));
         with_bins.filter_map(|share| Some((share.clone(), share.recycle_days?))).collect()
     }
 }

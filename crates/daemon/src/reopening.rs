@@ -16,13 +16,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use larder_api::{Failure, FailureKind, ShareStatus};
+use larder_api::Failure;
 use larder_keep::{Remedy, Store};
 use larder_pool::{OpenOptions, Pool};
 use tokio::time::Instant;
 
-use super::{Daemon, State, as_failure, configured, open_pool, translate};
-use crate::notify;
+use super::document::State;
+use super::parts::Look;
+use super::parts::standing::{Kind, Standing, Wait};
+use super::pools::{Pools, configured, open_pool};
+use super::{notify, translate};
 use larder_config::VolumeName;
 
 /// How often the volumes are looked at. No disk is touched for that.
@@ -40,7 +43,7 @@ struct Again {
 }
 
 /// Runs until the daemon stops, or has to (`reopening.tried_on`).
-pub async fn run(daemon: Arc<Daemon>) -> Failure {
+pub async fn run(pools: Arc<Pools>) -> Failure {
     let mut again: BTreeMap<String, Again> = BTreeMap::new();
     // Pools whose disks were away.
     let mut away: BTreeSet<String> = BTreeSet::new();
@@ -48,34 +51,34 @@ pub async fn run(daemon: Arc<Daemon>) -> Failure {
     loop {
         tokio::time::sleep(LOOK).await;
         looks += 1;
-        away.extend(daemon.storage.all().iter().filter(|pool| is_away(pool)).map(|pool| pool.name.clone()));
+        away.extend(pools.storage.all().iter().filter(|pool| is_away(pool)).map(|pool| pool.name.clone()));
         if looks.is_multiple_of(LOOKS_PER_SEARCH) {
-            for pool in daemon.storage.all().into_iter().filter(|pool| pool.lacks_disks()) {
+            for pool in pools.storage.all().into_iter().filter(|pool| pool.lacks_disks()) {
                 pool.look().await;
             }
         }
-        let served = daemon.storage.all().into_iter().map(|pool| (pool.name.clone(), Some(pool)));
-        let given_up = daemon.state.lock().await.given_up.clone().into_iter().map(|name| (name, None));
+        let served = pools.storage.all().into_iter().map(|pool| (pool.name.clone(), Some(pool)));
+        let given_up = pools.given_up().into_iter().map(|name| (name, None));
         let shares = std::iter::once((SHARES.to_owned(), None));
         for (name, pool) in served.chain(given_up).chain(shares).collect::<Vec<_>>() {
             if again.get(&name).is_some_and(|again| Instant::now() < again.at) {
                 continue;
             }
             let tried = match &pool {
-                Some(pool) => daemon.remedied(pool).await,
-                None if name == SHARES => Ok(daemon.serve_again(&away).await),
-                None => daemon.take_up(&name).await.map(|()| true),
+                Some(pool) => pools.remedied(pool).await,
+                None if name == SHARES => Ok(pools.serve_again(&away).await),
+                None => pools.take_up(&name).await.map(|()| true),
             };
             match tried {
                 Ok(false) => {
                     again.remove(&name);
                     if name == SHARES {
-                        away.retain(|name| daemon.storage.pool(Some(name)).is_ok_and(|pool| is_away(&pool)));
+                        away.retain(|name| pools.storage.pool(Some(name)).is_ok_and(|pool| is_away(&pool)));
                     }
                     continue;
                 }
                 Ok(true) => {}
-                Err(failure) if notify::has_manager() && daemon.state.lock().await.given_up.contains(&name) => {
+                Err(failure) if notify::has_manager() && pools.given_up().contains(&name) => {
                     return Failure::internal(format!(
                         "the pool '{name}' could not be opened anew: larder ends, to be started again by its service: {}",
                         failure.message
@@ -96,22 +99,22 @@ fn is_away(pool: &Store) -> bool {
     pool.lacks_disks() || pool.has_stopped()
 }
 
-impl Daemon {
+impl Pools {
     /// Sets the error counters of a pool to zero. One that stores nothing is opened anew first, or it is said why it cannot be.
-    pub(super) async fn pool_clear(&self, name: &str) -> Result<(), Failure> {
-        if self.state.lock().await.given_up.contains(name) {
+    pub async fn clear(&self, name: &str) -> Result<(), Failure> {
+        if self.given_up().iter().any(|one| one == name) {
             self.take_up(name).await?;
         }
-        let pool = self.storage.pool(Some(name)).map_err(as_failure)?;
+        let pool = self.storage.pool(Some(name))?;
         let is_stopped = !self.remedied(&pool).await? && pool.has_stopped();
-        let pool = self.storage.pool(Some(name)).map_err(as_failure)?;
+        let pool = self.storage.pool(Some(name))?;
         if !is_stopped {
-            pool.clear().await.map_err(as_failure)?;
+            pool.clear().await?;
         }
         if is_stopped || pool.lacks_disks() {
             let message =
                 format!("nothing was mended: too few disks of '{name}' take writes for anything to be stored");
-            return Err(Failure::new(FailureKind::Unavailable, message).action(format!(
+            return Err(Failure::unavailable(message).action(format!(
                 "connect its disks again (larder pool status {name} says which are away), then run: larder pool clear {name}"
             )));
         }
@@ -124,18 +127,17 @@ impl Daemon {
         if pools.is_empty() {
             return false;
         }
-        let mut state = self.state.lock().await;
-        let is_back = |volume: &str| {
-            let pool = volume.split_once('/').map(|(pool, _)| pool).filter(|pool| pools.contains(*pool));
+        let mut state = self.document.lock().await;
+        let is_back = |volume: &VolumeName| {
+            let pool = Some(volume.pool.as_str()).filter(|pool| pools.contains(*pool));
             pool.and_then(|pool| self.storage.pool(Some(pool)).ok()).is_some_and(|pool| !is_away(&pool))
         };
-        let waits = |share: &ShareStatus| {
-            let is_down = share.fault.is_some() && !share.locked && !share.rests;
-            is_down && !self.storage.is_closed_for_now(&share.volume) && is_back(&share.volume)
-        };
-        let is_due = state.shares.iter().any(waits);
+        let down = self.standings.unserved(Kind::Share).into_iter();
+        let mut down = down.filter(|(_, standing)| standing.wait().is_none()).map(|(name, _)| name);
+        let volume = |name: String| state.config.shares.iter().find(|share| share.name == name)?.volume.clone();
+        let is_due = down.any(|name| volume(name).is_some_and(|volume| is_back(&volume)));
         if is_due {
-            self.apply_shares(&mut state).await;
+            state.reconcile(Look::Shares).await;
         }
         is_due
     }
@@ -155,46 +157,46 @@ impl Daemon {
     }
 
     async fn open_anew(&self, pool: &Arc<Store>, name: VolumeName) -> Result<(), Failure> {
-        let mut state = self.state.lock().await;
-        self.close_doors(&mut state, pool, &name).await;
+        let mut state = self.document.lock().await;
+        self.doors.close_doors(&mut state, pool, &name).await;
         let opened = pool.open_anew(&name.volume).await;
-        self.open_doors(&mut state, pool, &name, &name).await;
-        opened.map_err(as_failure)?;
+        self.doors.open_doors(&mut state, pool, &name, &name).await;
+        opened?;
         tracing::warn!("'{name}' had stopped storing: it is open anew, now that its disks take writes");
         Ok(())
     }
 
     /// `reopening.pool_too`
     async fn open_pool_anew(&self, pool: &Arc<Store>) -> Result<(), Failure> {
-        let mut state = self.state.lock().await;
+        let mut state = self.document.lock().await;
         let name = &pool.name;
         // Somebody else was first.
         if !self.storage.pool(Some(name)).is_ok_and(|now| Arc::ptr_eq(&now, pool) && now.has_stopped()) {
             return Ok(());
         }
-        self.storage.check_no_journal(name).map_err(as_failure)?;
-        let volumes = pool.volumes().await.map_err(as_failure)?.into_iter();
+        self.storage.check_no_journal(name)?;
+        let volumes = pool.volumes().await?.into_iter();
         let volumes = volumes.map(|volume| VolumeName { pool: name.clone(), volume: volume.name }).collect::<Vec<_>>();
         for volume in &volumes {
-            self.close_doors(&mut state, pool, volume).await;
+            self.doors.close_doors(&mut state, pool, volume).await;
         }
         self.storage.remove(name);
         // What could not be stored was not acknowledged.
         if let Err(failure) = pool.close().await {
-            tracing::debug!("closing '{name}' to open it anew: {}", failure.message());
+            tracing::debug!("closing '{name}' to open it anew: {}", failure.message);
         }
         let opened = self.open_again(&state, name, Some(pool)).await;
-        let outcome = self.taken_up(&mut state, name, opened);
+        let outcome = self.taken_up(name, opened);
         for volume in &volumes {
             let now = self.storage.pool(Some(name)).unwrap_or_else(|_| Arc::clone(pool));
-            self.open_doors(&mut state, &now, volume, volume).await;
+            self.doors.open_doors(&mut state, &now, volume, volume).await;
         }
         outcome
     }
 
     /// Opens a pool of the configuration, whose volumes are unlocked as they were in `before`.
     async fn open_again(&self, state: &State, name: &str, before: Option<&Arc<Store>>) -> Result<Store, Failure> {
-        let memory = self.memory_per_pool(state.config.pools.len() + state.config.stores.len());
+        let memory = self.memory_each(&state.config, 0);
         let entry = state.config.pools.iter().find(|entry| entry.name == name);
         let entry = entry.ok_or_else(|| Failure::not_found(format!("the configuration has no pool '{name}'")))?;
         let options = configured(entry, self.folder.path(), false, false);
@@ -204,45 +206,47 @@ impl Daemon {
         match before {
             None => open_pool(options, memory).await,
             Some(before) => {
-                let pool = Pool::open(options).await.map_err(|e| translate::pool_failure(&e))?;
-                before.start_again(pool, memory).await.map_err(as_failure)
+                let pool = Pool::open(options).await.map_err(|e| translate::pool_error(&e))?;
+                before.start_again(pool, memory).await
             }
         }
     }
 
     /// `reopening.tried_on`
-    fn taken_up(&self, state: &mut State, name: &str, opened: Result<Store, Failure>) -> Result<(), Failure> {
+    fn taken_up(&self, name: &str, opened: Result<Store, Failure>) -> Result<(), Failure> {
         match opened {
             Ok(open) => {
                 self.storage.add(open);
-                state.pool_faults.remove(name);
-                state.given_up.remove(name);
+                self.standings.set(Kind::Pool, name, Standing::Ok);
                 tracing::warn!("'{name}' had stopped storing: it is open anew, now that its disks take writes");
                 Ok(())
             }
             Err(failure) => {
-                state.pool_faults.insert(name.to_owned(), failure.clone());
-                state.given_up.insert(name.to_owned());
+                self.standings.set(Kind::Pool, name, Standing::waits(Wait::Disks, failure.clone()));
                 Err(failure)
             }
         }
     }
 
+    /// Pools that were served, and are to be again (`reopening.tried_on`).
+    fn given_up(&self) -> Vec<String> {
+        let unserved = self.standings.unserved(Kind::Pool).into_iter();
+        unserved.filter(|(_, standing)| standing.wait() == Some(Wait::Disks)).map(|(name, _)| name).collect()
+    }
+
     async fn take_up(&self, name: &str) -> Result<(), Failure> {
-        let mut state = self.state.lock().await;
-        if !state.given_up.contains(name) {
+        let mut state = self.document.lock().await;
+        if !self.given_up().iter().any(|one| one == name) {
             return Ok(());
         }
         if state.config.pool(name).is_none() || self.storage.pool(Some(name)).is_ok() {
             // Somebody took it away, or imported it.
-            state.given_up.remove(name);
+            self.standings.remove(Kind::Pool, name);
             return Ok(());
         }
         let opened = self.open_again(&state, name, None).await;
-        self.taken_up(&mut state, name, opened)?;
-        self.apply(&mut state).await;
-        let mounts: Vec<_> = state.config.mounts.iter().filter(|mount| mount.volume.pool == name).cloned().collect();
-        self.mount_those_of_file(&[], &mounts).await;
+        self.taken_up(name, opened)?;
+        state.reconcile(Look::All).await;
         Ok(())
     }
 }

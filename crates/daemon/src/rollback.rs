@@ -5,11 +5,10 @@
 
 use larder_api::{Failure, SnapshotsStatus};
 
-use super::Daemon;
-use super::translate::as_failure;
+use super::volumes::Volumes;
 use larder_config::VolumeName;
 
-impl Daemon {
+impl Volumes {
     pub async fn roll_back(
         &self,
         name: &str,
@@ -17,26 +16,26 @@ impl Daemon {
         destroy_later: bool,
         force: bool,
     ) -> Result<SnapshotsStatus, Failure> {
-        let mut state = self.state.lock().await;
-        let (pool, volume) = self.storage.find(name).await.map_err(as_failure)?;
+        let mut state = self.document.lock().await;
+        let (pool, volume) = self.storage.find(name).await?;
         let of = VolumeName { pool: pool.name.clone(), volume: volume.clone() };
-        pool.may_go_back(&volume, snapshot, destroy_later).await.map_err(as_failure)?;
+        pool.may_go_back(&volume, snapshot, destroy_later).await?;
         if !force {
             let anyway = format!("larder snap rollback {of}@{snapshot} --force");
-            self.check_unused(&pool, &of, "go back", anyway).await?;
+            self.doors.check_unused(&pool, &of, "go back", anyway).await?;
         }
         let saved = pool.save_before(&volume).await;
         if saved.is_err() {
-            self.mount_again(&of, &of).await;
+            self.doors.mount_again(&of, &of).await;
         }
-        let saved = saved.map_err(as_failure)?;
-        self.close_doors(&mut state, &pool, &of).await;
+        let saved = saved?;
+        self.doors.close_doors(&mut state, &pool, &of).await;
         let went = pool.go_back(&volume, snapshot).await;
         if went.is_err() {
             pool.drop_saved(&volume, saved.as_deref()).await;
         }
-        self.open_doors(&mut state, &pool, &of, &of).await;
-        went.map_err(as_failure)?;
-        pool.gone_back(&volume, snapshot, destroy_later, saved).await.map_err(as_failure)
+        self.doors.open_doors(&mut state, &pool, &of, &of).await;
+        went?;
+        pool.gone_back(&volume, snapshot, destroy_later, saved).await
     }
 }

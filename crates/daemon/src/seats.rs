@@ -23,16 +23,20 @@ use larder_api::{Failure, FailureKind, VolumeMove, VolumeMoved};
 use larder_base::Seat;
 use larder_fs::{FsError, FsResult};
 use larder_keep::uses::Patience;
-use larder_keep::{KeepError, Store};
+use larder_keep::{Storage, Store};
 use larder_store::OwnerRecord;
 use larder_volume::{Handover, HandoverStage, Seated};
-use tokio::sync::OwnedMutexGuard;
+use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use super::closing::VolumeDoors;
+use super::document::{Document, State};
 use super::followed::Sight;
-use super::translate::as_failure;
-use super::{Daemon, State};
+use super::mounts::Mounts;
+use super::parts::Look;
+use super::parts::standing::Standings;
+use super::servers::Servers;
 use larder_config::VolumeName;
 
 /// How often a machine looks whether others have changed the registry.
@@ -65,19 +69,19 @@ impl Watch {
 }
 
 /// Looks at what other machines change in the stores that are open, until the daemon stops.
-pub async fn run(daemon: Arc<Daemon>) {
+pub async fn run(seats: Arc<Seats>) {
     let mut watches: BTreeMap<String, Watch> = BTreeMap::new();
     let mut sights: BTreeMap<String, Sight> = BTreeMap::new();
     loop {
-        let stores: Vec<_> = daemon.storage.all().into_iter().filter(|pool| pool.bucket().is_some()).collect();
+        let stores: Vec<_> = seats.storage.all().into_iter().filter(|pool| pool.bucket().is_some()).collect();
         if stores.is_empty() {
             return;
         }
         for pool in stores {
             let looked = if pool.is_read_only() {
-                daemon.look_at_owner(&pool, sights.entry(pool.name.clone()).or_default()).await
+                seats.look_at_owner(&pool, sights.entry(pool.name.clone()).or_default()).await
             } else if pool.registry.has_seats() {
-                daemon.look_at_seats(&pool, watches.entry(pool.name.clone()).or_default()).await
+                seats.look_at_seats(&pool, watches.entry(pool.name.clone()).or_default()).await
             } else {
                 // `handing.idle_alone`
                 Ok(())
@@ -149,17 +153,15 @@ impl Handing {
                 Some(Handover { stage: HandoverStage::Accepted, told, .. }) => return Ok(told),
                 Some(Handover { stage: HandoverStage::Offered, .. }) => tokio::time::sleep(PAUSE).await,
                 _ => {
-                    return Err(Failure::new(
-                        FailureKind::Busy,
-                        format!("the offer of '{}' was taken back", self.name),
-                    ));
+                    return Err(Failure::busy(format!("the offer of '{}' was taken back", self.name)));
                 }
             }
         }
-        Err(Failure::new(
-            FailureKind::Unavailable,
-            format!("nobody answers at {}; '{}' is served here as before", at(&self.to, &self.machine), self.name),
-        )
+        Err(Failure::unavailable(format!(
+            "nobody answers at {}; '{}' is served here as before",
+            at(&self.to, &self.machine),
+            self.name
+        ))
         .action(format!(
             "look whether larder runs there, and let it look at the store: larder volume list; then: {}",
             self.again()
@@ -167,7 +169,7 @@ impl Handing {
     }
 
     fn failure(&self, error: &FsError) -> Failure {
-        as_failure(self.pool.failure(&self.name.volume, error))
+        self.pool.failure(&self.name.volume, error)
     }
 
     /// Closes the volume and gives it away. Whether it is the other's now (`handing.known_before_open`).
@@ -194,7 +196,7 @@ impl Handing {
         };
         match (seat == *self.pool.registry.seat(), failed) {
             (false, _) => Ok(true),
-            (true, FsError::Busy(_)) => Err(as_failure(self.pool.still_in_use(&self.name.volume, "it stays here"))),
+            (true, FsError::Busy(_)) => Err(self.pool.still_in_use(&self.name.volume, "it stays here")),
             (true, error) => Err(self.failure(&error)),
         }
     }
@@ -227,12 +229,24 @@ impl Handing {
     }
 }
 
-impl Daemon {
+/// The seats of this machine, and what others do at theirs.
+pub struct Seats {
+    pub document: Arc<Document>,
+    pub storage: Arc<Storage>,
+    pub servers: Arc<Servers>,
+    pub mounts: Mounts,
+    pub doors: Arc<VolumeDoors>,
+    pub standings: Standings,
+    /// Held while a volume is moved.
+    pub moving: Arc<Mutex<()>>,
+}
+
+impl Seats {
     /// Asks the machine that is meant. Whoever gave the command and goes away ends that, and nothing has changed.
     pub async fn offer_volume(&self, request: &VolumeMove) -> Result<Handing, Failure> {
-        let alone = Arc::clone(&self.moving).try_lock_owned().map_err(|_| {
-            Failure::new(FailureKind::Busy, "another volume is being moved").action("wait for the end of it")
-        })?;
+        let alone = Arc::clone(&self.moving)
+            .try_lock_owned()
+            .map_err(|_| Failure::busy("another volume is being moved").action("wait for the end of it"))?;
         let mut one = self.plan_handing(request, alone).await?;
         if one.told.is_some() {
             let offered = one.pool.registry.offer(&one.name.volume, &one.to).await;
@@ -250,7 +264,7 @@ impl Daemon {
     }
 
     async fn plan_handing(&self, request: &VolumeMove, alone: OwnedMutexGuard<()>) -> Result<Handing, Failure> {
-        let (pool, volume) = self.storage.named(&request.volume).map_err(as_failure)?;
+        let (pool, volume) = self.storage.named(&request.volume)?;
         let name = VolumeName { pool: pool.name.clone(), volume };
         let Some(bucket) = pool.bucket().filter(|_| !pool.is_read_only()) else {
             return Err(Failure::invalid(format!("'{name}' is not in a store that this machine writes")).action(
@@ -267,11 +281,11 @@ impl Daemon {
                 .action("write durability = \"bucket\" into its [[store]] in larder.toml, and restart larder; then try again"));
         }
         let own = pool.registry.seat();
-        let seats = bucket.seats().await.map_err(as_failure)?;
+        let seats = bucket.seats().await?;
         let (to, machine) = resolve(&request.to, own, &seats)?;
-        let all = pool.registry.seated().await.map_err(|error| as_failure(pool.failure(&name.volume, &error)))?;
+        let all = pool.registry.seated().await.map_err(|error| pool.failure(&name.volume, &error))?;
         let Some(seated) = all.into_iter().find(|one| one.info.name == name.volume) else {
-            return Err(as_failure(pool.failure(&name.volume, &FsError::NotFound)));
+            return Err(pool.failure(&name.volume, &FsError::NotFound));
         };
         if to == *own {
             return Err(match seated.seat == *own {
@@ -285,7 +299,7 @@ impl Daemon {
                 .action(format!("say on that machine: larder volume move {name} {to}")));
         }
         if seated.seat == *own && seats.iter().any(|(seat, owner)| *seat == to && owner.released) {
-            return Err(Failure::new(FailureKind::Unavailable, format!("larder has stopped at {}", at(&to, &machine)))
+            return Err(Failure::unavailable(format!("larder has stopped at {}", at(&to, &machine)))
                 .action("start it there; then try again"));
         }
         let told = (seated.seat == *own).then(Vec::new);
@@ -298,9 +312,9 @@ impl Daemon {
         if one.told.is_some() {
             let handles = self.close_for_handing(&one).await?;
             let given = one.give().await;
-            let mut state = self.state.lock().await;
+            let mut state = self.document.lock().await;
             if !matches!(given, Ok(true)) {
-                self.open_doors(&mut state, &one.pool, &one.name, &one.name).await;
+                self.doors.open_doors(&mut state, &one.pool, &one.name, &one.name).await;
                 return Err(given.err().unwrap_or_else(|| Failure::internal("the volume was not given")));
             }
             let ended = self.let_go(&mut state, &one, handles).await;
@@ -325,17 +339,17 @@ impl Daemon {
 
     /// The id in the handles of NFS clients, where the volume is open.
     async fn close_for_handing(&self, one: &Handing) -> Result<Option<Uuid>, Failure> {
-        let mut state = self.state.lock().await;
+        let mut state = self.document.lock().await;
         if !one.force {
             let unused =
-                self.check_unused(&one.pool, &one.name, "hand it over", format!("{} --force", one.again())).await;
+                self.doors.check_unused(&one.pool, &one.name, "hand it over", format!("{} --force", one.again())).await;
             if let Err(failure) = unused {
                 let _ = one.pool.registry.settle(one.id).await;
                 return Err(failure);
             }
         }
         let handles = one.pool.files(&one.name.volume).await.ok().map(|files| files.handle_id());
-        self.close_doors(&mut state, &one.pool, &one.name).await;
+        self.doors.close_doors(&mut state, &one.pool, &one.name).await;
         Ok(handles)
     }
 
@@ -346,7 +360,7 @@ impl Daemon {
         }
         one.pool.unlocked.forget(one.id);
         one.pool.open_again(&one.name.volume);
-        self.apply_shares(state).await;
+        state.reconcile(Look::Shares).await;
         self.servers.resume();
         let ended = self.mounts.take_aside(&one.name);
         ended.iter().map(|mount| format!("its mount on {} of this machine has ended", mount.dir.display())).collect()
@@ -372,7 +386,7 @@ impl Daemon {
             let name = VolumeName { pool: pool.name.clone(), volume: info.name.clone() };
             match handover.stage {
                 HandoverStage::Offered if seat != own => {
-                    let told = self.words_of_taker(&name, info.sealed).await;
+                    let told = self.words_of_taker(&name, info.sealed);
                     if pool.registry.accept(info.id, &told).await? {
                         tracing::info!("the seat '{seat}' is about to hand '{name}' over");
                         watch.soon_until = Some(Instant::now() + SOON_FOR);
@@ -390,12 +404,11 @@ impl Daemon {
     }
 
     /// What whoever hands a volume over should know.
-    async fn words_of_taker(&self, name: &VolumeName, sealed: bool) -> Vec<String> {
-        let state = self.state.lock().await;
+    fn words_of_taker(&self, name: &VolumeName, sealed: bool) -> Vec<String> {
+        let config = self.document.config();
         let host = larder_config::machine::host_name();
         let mut told = Vec::new();
-        let shares: Vec<&str> = state
-            .config
+        let shares: Vec<&str> = config
             .shares
             .iter()
             .filter(|share| share.volume.as_ref() == Some(name))
@@ -407,7 +420,7 @@ impl Daemon {
             )),
             _ => told.push(format!("shared by {host} as {}", shares.join(", "))),
         }
-        let has_key = state.config.volumes.iter().any(|volume| volume.name == *name && volume.key.is_some());
+        let has_key = config.volumes.iter().any(|volume| volume.name == *name && volume.key.is_some());
         if sealed && !has_key {
             told.push(format!(
                 "it is encrypted, and locked there until somebody opens it: larder volume unlock {name}"
@@ -418,20 +431,16 @@ impl Daemon {
 
     /// Serves a volume that is this machine's now.
     async fn take_volume(&self, pool: &Arc<Store>, name: &VolumeName, id: Uuid) -> FsResult<()> {
-        let mut state = self.state.lock().await;
-        self.apply(&mut state).await;
-        let mounts: Vec<_> = state.config.mounts.iter().filter(|mount| mount.volume == *name).cloned().collect();
-        let missing: Vec<_> = mounts.into_iter().filter(|mount| !self.mounts.is_mounted(&mount.dir)).collect();
+        let mut state = self.document.lock().await;
+        state.reconcile(Look::All).await;
         let fault = match pool.volume(&name.volume).await {
             Ok(_) => None,
-            Err(KeepError::Locked(_)) => None,
-            Err(error) => Some(error.into_words().message),
+            Err(failure) => (failure.kind != FailureKind::Locked).then_some(failure.message),
         };
         match &fault {
             None => tracing::info!("'{name}' was handed over to this machine, and is served here from now on"),
             Some(fault) => tracing::error!("'{name}' was handed over to this machine, and is not served: {fault}"),
         }
-        self.mount_those_of_file(&[], &missing).await;
         drop(state);
         pool.registry.took(id, fault.as_deref()).await
     }

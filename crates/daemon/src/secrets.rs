@@ -14,7 +14,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use larder_api::{Failure, FailureKind};
+use larder_api::Failure;
 use larder_people::{PasswordHash, PeopleError};
 use larder_smb::door::secret::{SealKey, SecretError, nt_hash};
 use serde::{Deserialize, Serialize};
@@ -313,15 +313,15 @@ fn slow_hash(password: &str) -> Result<String, Failure> {
 }
 
 fn hash_failure(error: &PeopleError) -> Failure {
-    Failure::new(FailureKind::Unavailable, error.to_string())
+    Failure::unavailable(error.to_string())
 }
 
 fn failure(error: &SecretError) -> Failure {
-    Failure::new(FailureKind::Unavailable, error.to_string())
+    Failure::unavailable(error.to_string())
 }
 
 fn damaged(file: &Path, why: &str) -> Failure {
-    Failure::new(FailureKind::Unavailable, format!("{} is damaged: {why}", file.display()))
+    Failure::unavailable(format!("{} is damaged: {why}", file.display()))
         .action("restore it with its .key from a backup, or delete both and set every password again with: larder user passwd NAME")
 }
 

@@ -284,10 +284,16 @@ impl Servers {
         self.nfs.as_ref().is_some_and(|nfs| nfs.handle.end_open(number))
     }
 
-    pub fn set_exports(&self, exports: Vec<Export>, owners: Owners) {
+    pub fn set_exports(&self, exports: Vec<Export>) {
+        if let Some(nfs) = &self.nfs {
+            nfs.handle.set_exports(exports);
+        }
+    }
+
+    /// Names of users and groups for NFS, from the next [`Servers::set_exports`] on.
+    pub fn set_owners(&self, owners: Owners) {
         if let Some(nfs) = &self.nfs {
             nfs.handle.set_owners(owners);
-            nfs.handle.set_exports(exports);
         }
     }
 
@@ -311,11 +317,24 @@ impl Servers {
         }
     }
 
-    pub async fn set_shares(&self, users: Vec<User>, shares: Vec<ServedShare>) -> Result<(), Failure> {
+    /// Those of SMB.
+    pub async fn set_shares(&self, shares: Vec<ServedShare>) -> Result<(), Failure> {
         let Some(smb) = &self.smb else { return Ok(()) };
-        let failed = |e: SmbError| Failure::internal(format!("the SMB server refused its shares: {e}"));
-        smb.set_users(users).await.map_err(failed)?;
-        smb.set_shares(shares).await.map_err(failed)
+        smb.set_shares(shares).await.map_err(|e| refused(&e))
+    }
+
+    /// The users of all doors.
+    pub async fn set_users(&self, users: &[User]) -> Result<(), Failure> {
+        if let Some(web) = &self.web {
+            web.handle.set_users(users.to_vec());
+        }
+        if let Some(server) = &self.sftp {
+            server.handle.set_users(users.to_vec());
+        }
+        match &self.smb {
+            Some(smb) => smb.set_users(users.to_vec()).await.map_err(|e| refused(&e)),
+            None => Ok(()),
+        }
     }
 
     /// Tokens, and the authorities whose certificates are taken. What is gone lets nobody in from now on.
@@ -335,15 +354,15 @@ impl Servers {
         self.web.as_ref().map(|web| web.files.links())
     }
 
-    /// The doors whose clients name shares by path.
-    pub fn set_named_doors(&self, users: Vec<User>, sftp: Vec<ServedShare>, webdav: Vec<ServedShare>) {
-        if let Some(web) = &self.web {
-            web.handle.set_users(users.clone());
-            web.handle.set_shares(webdav);
-        }
+    pub fn set_sftp(&self, shares: Vec<ServedShare>) {
         if let Some(server) = &self.sftp {
-            server.handle.set_users(users);
-            server.handle.set_shares(sftp);
+            server.handle.set_shares(shares);
+        }
+    }
+
+    pub fn set_webdav(&self, shares: Vec<ServedShare>) {
+        if let Some(web) = &self.web {
+            web.handle.set_shares(shares);
         }
     }
 
@@ -380,6 +399,10 @@ impl Servers {
         }
         Serving { tasks, shutdown: self.shutdown.clone() }
     }
+}
+
+fn refused(error: &SmbError) -> Failure {
+    Failure::internal(format!("the SMB server refused its shares: {error}"))
 }
 
 /// The record of NFSv4 clients, in the data folder.
@@ -439,7 +462,7 @@ const HOST_KEY: &str = "ssh_host_ed25519_key";
 async fn bind_sftp(addr: SocketAddr, doors: &Doors, folder: &Path) -> Result<Sftp, Failure> {
     let key = HostKey::load_or_create(&folder.join(HOST_KEY)).map_err(|error| {
         let file = larder_base::shell::word(&folder.join(HOST_KEY));
-        Failure::new(FailureKind::Unavailable, error.to_string()).action(format!(
+        Failure::unavailable(error.to_string()).action(format!(
             "restore it from a backup, or: rm {file}; larder then makes another, and clients ask whether they may trust it"
         ))
     })?;
@@ -549,7 +572,7 @@ fn certificate(addr: SocketAddr, webdav: &WebdavConfig, folder: &Path) -> Result
         None => Tls::load_or_create(folder, own_names(addr)),
     };
     tls.map(Arc::new).map_err(|error| {
-        Failure::new(FailureKind::Unavailable, format!("no certificate for HTTPS: {error}"))
+        Failure::unavailable(format!("no certificate for HTTPS: {error}"))
             .action("mend or remove the file; without files named under [webdav] larder makes a certificate of its own")
     })
 }

@@ -1,10 +1,11 @@
 //! What a set-up in a browser does to the daemon beside which it runs (`setup_offer.*`).
 
+use std::sync::Arc;
+
 use larder_api::{Failure, SetupLink};
 
 use super::Daemon;
 use larder_config::Config;
-use larder_config::edit::Editor;
 
 impl Daemon {
     pub fn setup_link(&self) -> Result<SetupLink, Failure> {
@@ -16,11 +17,11 @@ impl Daemon {
 
     /// The configuration that a set-up adds to.
     pub async fn blank_config(&self) -> Result<Config, Failure> {
-        let config = self.state.lock().await.config.clone();
+        let config = self.document.config();
         // The pool is made before the file names it.
-        self.check_writable().await?;
+        self.document.check_writable().await?;
         match config.is_blank() {
-            true => Ok(config),
+            true => Ok(Arc::unwrap_or_clone(config)),
             false => Err(Failure::invalid("larder was configured by commands meanwhile: nothing was made")
                 .action("go on with commands, or with the page: larder share list shows what there is")),
         }
@@ -28,10 +29,8 @@ impl Daemon {
 
     /// Takes over what a set-up made: the configuration keeps what it says, and has `config`'s entries from now on.
     pub async fn set_up(&self, config: &Config) -> Result<(), Failure> {
-        let mut state = self.state.lock().await;
-        let mut editor = Editor::open(&self.file)?;
-        editor.add_entries(config);
-        self.save(&mut state, editor).await
+        let mut state = self.document.lock().await;
+        self.document.edit(&mut state, |editor| editor.add_entries(config)).await
     }
 
     /// Closes a pool that a set-up opened and did not come to an end with.
@@ -39,7 +38,7 @@ impl Daemon {
         let Ok(open) = self.storage.pool(Some(pool)) else { return };
         self.storage.remove(pool);
         if let Err(failure) = open.close().await {
-            tracing::warn!(%pool, "the pool of a set-up that failed was not closed: {}", failure.message());
+            tracing::warn!(%pool, "the pool of a set-up that failed was not closed: {}", failure.message);
         }
     }
 }

@@ -1,99 +1,23 @@
-//! From the configuration's shares and users to what the servers are told.
+//! Shares of the configuration, in words and as trees.
 
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
 
-use larder_api::{Failure, FailureKind, ShareStatus, VolumeStatus};
+use larder_api::{Failure, ShareStatus, VolumeStatus};
 use larder_base::task;
-use larder_doors::share::ServedShare;
 use larder_files::Files;
 use larder_files::audit::FileActs;
 use larder_files::guard::GuardMode;
-use larder_fs::{FsError, Ino};
+use larder_fs::{Attr, Cred, FileKind, FsError, Ino, NameMatch};
 use larder_keep::Storage;
-use larder_nfs::{Export, Older, Owners};
-use larder_people::{NtHash, Share, User};
+use larder_people::Share;
+use larder_volume::Volume;
 
 use super::Secrets;
-use super::doors::{ORIGIN_NFS, ORIGIN_SFTP, ORIGIN_WEBDAV};
-use super::servers::Servers;
-use super::tokens::Tokens;
-use super::translate::as_failure;
-use super::watch::Watch;
+use super::parts::standing::{Standing, Wait};
 use larder_config::edit::Editor;
 use larder_config::machine;
 use larder_config::share::{TimeMachine, audit_words, guard_word};
-use larder_config::{Config, Network, PoolConfig, ShareConfig, Squash, UserConfig, VolumeName, Writers};
-
-/// The purpose of the key that seals NFS handles of folders.
-const HANDLES: &str = "nfs handles";
-
-/// Gives the servers all shares and users of the configuration, and says how each fares.
-pub(super) async fn apply(
-    config: &Config,
-    secrets: &Secrets,
-    tokens: &Tokens,
-    storage: &Storage,
-    servers: &Servers,
-    watch: &Watch,
-) -> Vec<ShareStatus> {
-    let (mut exports, mut shares, mut statuses) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut sftp_shares, mut webdav_shares) = (Vec::new(), Vec::new());
-    for share in &config.shares {
-        let mut status = status(share, config);
-        match found(share, storage).await {
-            Ok((files, root)) => {
-                let rules = rules(share, &files);
-                let files = if share.snapshots_shown { files.showing_snapshots(root) } else { files };
-                let files = if share.normalize { files.ignoring_forms() } else { files };
-                let files = files.guarded(watch.guards.of(share));
-                let files = files.audited(watch.file_audits.of(share, &files, root));
-                let files = match share.time_machine.and_then(|one| one.size) {
-                    Some(size) => files.bounded(size.0),
-                    None => files,
-                };
-                let kept = if share.recycle_days.is_some() && !rules.read_only {
-                    files.recycling(root)
-                } else {
-                    files.clone()
-                };
-                let served = |files: Files| ServedShare { share: Arc::clone(&rules), files, root };
-                if share.nfs_networks().is_some() {
-                    let sealing = sealing(share, &files, root, secrets);
-                    exports.push(export(served(files.for_door(ORIGIN_NFS)), sealing));
-                }
-                if share.sftp {
-                    sftp_shares.push(served(files.for_door(ORIGIN_SFTP)));
-                }
-                if share.webdav {
-                    webdav_shares.push(served(kept.for_door(ORIGIN_WEBDAV)));
-                }
-                if share.smb {
-                    shares.push(served(kept));
-                }
-            }
-            Err(failure) => {
-                status.locked = failure.kind == FailureKind::Locked;
-                (status.fault, status.action) = (Some(failure.message), failure.action);
-            }
-        }
-        statuses.push(status);
-    }
-    servers.set_exports(exports, owners(config));
-    servers.set_credentials(
-        tokens.for_doors(config),
-        config.ssh_ca_keys.iter().filter_map(|line| line.parse().ok()).collect(),
-    );
-    servers.set_entitled(tokens.entitled(config));
-    let users = users(config, secrets);
-    servers.set_named_doors(users.clone(), sftp_shares, webdav_shares);
-    if let Err(failure) = servers.set_shares(users, shares).await {
-        for status in statuses.iter_mut().filter(|status| status.smb.is_some()) {
-            status.fault.get_or_insert_with(|| failure.message.clone());
-        }
-    }
-    statuses
-}
+use larder_config::{Config, Network, PoolConfig, ShareConfig, Squash, VolumeName, Writers};
 
 /// The rules of a share as the doors have them. Where the files follow another machine's, a client is told beforehand that
 /// nothing can be changed.
@@ -104,14 +28,31 @@ pub(super) fn rules(share: &ShareConfig, files: &Files) -> Arc<Share> {
 /// The tree of a share and the folder in it.
 pub(super) async fn found(share: &ShareConfig, storage: &Storage) -> Result<(Files, Ino), Failure> {
     let Some(volume) = &share.volume else { return found_on_host(share, storage).await };
-    let files = storage.files(volume).await.map_err(as_failure)?;
-    match super::sharing::root_of(&storage.volume(volume).await.map_err(as_failure)?, &share.folder).await {
+    let files = storage.files(volume).await?;
+    match root_of(&storage.volume(volume).await?, &share.folder).await {
         Ok(root) => Ok((files, root.id.ino)),
         Err(FsError::NotFound | FsError::NotDirectory) => {
             Err(Failure::not_found(format!("there is no folder '{}' in {volume}", share.folder)))
         }
-        Err(error) => Err(super::translate::volume_failure(format_args!("the share '{}'", share.name), &error)),
+        Err(error) => Err(super::translate::volume_error(format_args!("the share '{}'", share.name), &error)),
     }
+}
+
+/// The names of a path within a volume.
+pub(super) fn parts(folder: &str) -> Vec<String> {
+    folder.split('/').filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
+/// The directory that a share shows, if it is there.
+pub(super) async fn root_of(volume: &Volume, folder: &str) -> Result<Attr, FsError> {
+    let mut at = volume.getattr(Ino::ROOT).await?;
+    for name in parts(folder) {
+        at = volume.lookup(&Cred::root(), at.id.ino, name.as_bytes(), NameMatch::Exact).await?;
+        if at.kind != FileKind::Directory {
+            return Err(FsError::NotDirectory);
+        }
+    }
+    Ok(at)
 }
 
 /// A folder of the host. It must be there: an empty one in its place would look like a loss.
@@ -126,7 +67,7 @@ async fn found_on_host(share: &ShareConfig, storage: &Storage) -> Result<(Files,
         }
         Err(error) => {
             let what = format_args!("the folder {} of this machine", share.folder);
-            return Err(super::translate::volume_failure(what, &error));
+            return Err(super::translate::volume_error(what, &error));
         }
     };
     if !found.survives_restart {
@@ -140,8 +81,8 @@ async fn found_on_host(share: &ShareConfig, storage: &Storage) -> Result<(Files,
     Ok((found.files, found.top))
 }
 
-/// What a share is, whether it is served or not.
-pub(super) fn status(share: &ShareConfig, config: &Config) -> ShareStatus {
+/// A share with its standing, as commands and the page show it.
+pub(super) fn status(share: &ShareConfig, config: &Config, standing: &Standing) -> ShareStatus {
     let networks = share.nfs_networks();
     let listed = share.users.names();
     let readers = readers(share);
@@ -170,10 +111,10 @@ pub(super) fn status(share: &ShareConfig, config: &Config) -> ShareStatus {
         guard: guard_word(share.guard).to_owned(),
         audit: audit_words(share.audit),
         time_machine: share.time_machine.map(TimeMachine::word),
-        fault: None,
-        rests: false,
-        locked: false,
-        action: None,
+        fault: standing.why().map(|why| why.message.clone()),
+        rests: standing.wait() == Some(Wait::Elsewhere),
+        locked: standing.wait() == Some(Wait::Key),
+        action: standing.why().and_then(|why| why.action.clone()),
     }
 }
 
@@ -266,72 +207,6 @@ pub fn export_path(share: &str) -> String {
     format!("/{share}")
 }
 
-fn export(served: ServedShare, sealing: Sealing) -> Export {
-    let Sealing { key, former_key, older_handles } = sealing;
-    let ServedShare { share, files, root } = served;
-    let (path, fsid) = (export_path(&share.name), fsid(&share.name));
-    Export { path, files, share, fsid, root, key, former_key, older_handles }
-}
-
-/// How the handles of an export are sealed.
-struct Sealing {
-    key: Option<[u8; 32]>,
-    former_key: Option<[u8; 32]>,
-    older_handles: Older,
-}
-
-/// With the secret of the volume, or of this data folder for folders of the host. Handles of a folder in a volume were sealed
-/// with the latter, those of a whole volume not at all; clients have such handles.
-fn sealing(share: &ShareConfig, files: &Files, root: Ino, secrets: &Secrets) -> Sealing {
-    let of_host = || Some(secrets.derive(HANDLES));
-    let of_volume = files.handle_key();
-    let key = of_volume.map(|key| key.secret);
-    if share.volume.is_none() || root != Ino::ROOT {
-        let former_key = key.and_then(|_| of_host());
-        return Sealing { key: key.or_else(of_host), former_key, older_handles: Older::Refused };
-    }
-    let older_handles = of_volume.map_or(Older::Taken, |key| {
-        let until = Duration::from_secs(key.older_until_secs.max(0) as u64);
-        Older::Below(key.older_end, UNIX_EPOCH + until)
-    });
-    Sealing { key, former_key: None, older_handles }
-}
-
-/// The same after every restart: it is part of the handles that clients keep. FNV-1a of the share's name.
-fn fsid(name: &str) -> u64 {
-    name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
-}
-
-/// Names of users and groups for clients of NFS version 4.
-fn owners(config: &Config) -> Owners {
-    let users = config.users.iter().map(|user| (user.name.clone(), user.uid));
-    let groups = config.groups.iter().map(|group| (group.name.clone(), group.gid));
-    match &config.nfs_domain {
-        Some(domain) => Owners::in_domain(domain.clone(), users, groups),
-        None => Owners::default(),
-    }
-}
-
-/// All users: one without a password may have a key, a certificate or a token. A hash that cannot be unsealed locks out its
-/// user alone, and at the doors that want it.
-fn users(config: &Config, secrets: &Secrets) -> Vec<User> {
-    let user = |user: &UserConfig| {
-        let name = &user.name;
-        let nt_hash = secrets.nt_hash(name).unwrap_or_else(|failure| {
-            tracing::error!("user '{name}' cannot log in over SMB: {failure}");
-            None
-        });
-        let password = secrets.password_hash(name).unwrap_or_else(|failure| {
-            tracing::error!("user '{name}' cannot log in with a password over SFTP or WebDAV: {failure}");
-            None
-        });
-        // Lines that are no keys were refused when the file was read.
-        let keys = user.ssh_keys.iter().filter_map(|line| line.parse().ok()).collect();
-        User { password, nt_hash: nt_hash.map(NtHash), keys, ..config.person(user) }
-    };
-    config.users.iter().map(user).collect()
-}
-
 /// Users of this configuration who may not log in with a password, in one line for all. A key, a certificate or a token may
 /// let them in.
 pub(super) fn without_password(config: &Config, secrets: &Secrets) -> Option<String> {
@@ -364,6 +239,24 @@ fn users_who(config: &Config, is_meant: impl Fn(&str) -> bool) -> Vec<&str> {
 
 fn shell_word(name: &str) -> String {
     larder_base::shell::word(std::path::Path::new(name)).to_string()
+}
+
+/// NFS is answered to this machine unless a share says otherwise: whoever waits for another machine
+/// should know at once.
+pub(super) fn closed_to_others(config: &Config, listen: std::net::SocketAddr) -> Option<String> {
+    if listen.ip().is_loopback() {
+        return None;
+    }
+    let closed = config.shares.iter().filter(|share| share.networks.is_none() && share.nfs_networks().is_some());
+    let names: Vec<&str> = closed.map(|share| share.name.as_str()).collect();
+    let first = larder_base::shell::word(std::path::Path::new(names.first()?));
+    let names: Vec<String> = names.iter().map(|name| format!("'{name}'")).collect();
+    Some(format!(
+        "NFS is answered to this machine alone by {}, which name no networks: NFS believes every machine about its users; to \
+         open it to one machine or a network: larder share set {first} --network 192.168.1.7; to all private networks, as \
+         earlier builds did: --network private",
+        names.join(", ")
+    ))
 }
 
 /// The first few names, and how many more there are.
@@ -418,18 +311,40 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::NtHashes;
     use super::*;
+    use larder_config::UserConfig;
 
-    /// The servers' view of the share with `options`: its number of NFS networks, and each user's access over SMB.
-    fn told(options: &str) -> (Option<usize>, Vec<(String, bool)>, ShareStatus) {
+    fn config(options: &str) -> Config {
         let text = format!(
             "[[pool]]\nname = \"t\"\ndisks = [\"a\"]\n[[user]]\nname = \"ann\"\nuid = 1\n[[user]]\nname = \"bob\"\nuid = 2\n\
              [[share]]\nname = \"s\"\nvolume = \"t/v\"\n{options}\n"
         );
-        let config = Config::parse(&text, std::path::Path::new("/larder.toml")).unwrap();
+        Config::parse(&text, std::path::Path::new("/larder.toml")).unwrap()
+    }
+
+    /// The servers' view of the share with `options`: its number of NFS networks, and each user's
+    /// access over SMB.
+    fn told(options: &str) -> (Option<usize>, Vec<(String, bool)>, ShareStatus) {
+        let config = config(options);
         let share = &config.shares[0];
         let user = |user: &UserConfig| Some((user.name.clone(), share.writes_by_lists(&config.person(user))?));
         let users = config.users.iter().filter_map(user).collect();
-        (share.nfs_networks().map(|list| list.len()), users, status(share, &config))
+        (share.nfs_networks().map(|list| list.len()), users, status(share, &config, &Standing::Ok))
+    }
+
+    #[test]
+    fn shares_that_are_closed_to_other_machines_are_noted() {
+        let check = |options: &str, listen: &str, noted: bool| {
+            let note = closed_to_others(&config(options), listen.parse().unwrap());
+            assert_eq!(note.is_some(), noted, "{options} {listen}: {note:?}");
+        };
+        check("", "0.0.0.0:12049", true);
+        check("", "192.168.1.5:12049", true);
+        check("", "[::]:12049", true);
+        check("", "127.0.0.1:12049", false);
+        check("", "[::1]:12049", false);
+        check("networks = [\"203.0.113.0/24\"]", "0.0.0.0:12049", false);
+        check("nfs = false", "0.0.0.0:12049", false);
+        check("users = [\"ann\"]", "0.0.0.0:12049", false);
     }
 
     #[test]
@@ -511,12 +426,5 @@ mod tests {
 
     fn owned(names: &[&str]) -> Vec<String> {
         names.iter().map(|name| (*name).to_owned()).collect()
-    }
-
-    #[test]
-    fn fsids_are_stable_and_differ() {
-        assert_eq!(fsid(""), 0xcbf2_9ce4_8422_2325);
-        assert_eq!(fsid("a"), 0xaf63_dc4c_8601_ec8c);
-        assert_ne!(fsid("files"), fsid("Files"));
     }
 }

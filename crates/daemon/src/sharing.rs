@@ -1,13 +1,17 @@
 //! Making, changing and removing shares: with a daemon and without one alike.
 
-use larder_api::{ConfigRead, Failure, FailureKind, ShareAdd, ShareChange, ShareChanged, ShareStatus, ShareUsers};
-use larder_fs::{Attr, Cred, FileKind, FsError, Ino, NameMatch, SetAttr};
+use std::sync::Arc;
+
+use larder_api::{Failure, ShareAdd, ShareChange, ShareChanged, ShareStatus, ShareUsers};
+use larder_fs::{Cred, FileKind, FsError, Ino, NameMatch, SetAttr};
+use larder_keep::Storage;
 use larder_volume::Volume;
 
+use super::document::{Document, State};
 use super::known::{no_such_group, no_such_user};
-use super::translate::as_failure;
-use super::{Daemon, State, shares, translate};
-use larder_config::at_next_start::{as_it_runs, waiting};
+use super::parts::standing::{Kind, Standings};
+use super::volumes::only_volume;
+use super::{shares, translate};
 use larder_config::edit::Editor;
 use larder_config::group::GROUP_SIGN;
 use larder_config::share::{TimeMachine, check_time_machine, parse_audit, parse_guard};
@@ -28,7 +32,7 @@ fn new_share(request: &ShareAdd, volume: Option<VolumeName>, config: &Config) ->
     let name = &request.name;
     check_share_name(name).map_err(Failure::invalid)?;
     if config.shares.iter().any(|share| share.name.to_lowercase() == name.to_lowercase()) {
-        return Err(Failure::new(FailureKind::Exists, format!("there is a share '{name}' already"))
+        return Err(Failure::exists(format!("there is a share '{name}' already"))
             .action(format!("change it with: larder share set {name}; or choose another name")));
     }
     let check = |folder: &str| match volume {
@@ -164,22 +168,6 @@ fn known_entry(config: &Config, entry: &str) -> Result<(), Failure> {
     }
 }
 
-fn parts(folder: &str) -> Vec<String> {
-    folder.split('/').filter(|name| !name.is_empty()).map(str::to_owned).collect()
-}
-
-/// The directory that a share shows, if it is there.
-pub(super) async fn root_of(volume: &Volume, folder: &str) -> Result<Attr, FsError> {
-    let mut at = volume.getattr(Ino::ROOT).await?;
-    for name in parts(folder) {
-        at = volume.lookup(&Cred::root(), at.id.ino, name.as_bytes(), NameMatch::Exact).await?;
-        if at.kind != FileKind::Directory {
-            return Err(FsError::NotDirectory);
-        }
-    }
-    Ok(at)
-}
-
 /// Directories that were made: the one that each is in, and its name.
 type MadeFolders = Vec<(Ino, String)>;
 
@@ -202,7 +190,7 @@ async fn make_folder(
         None if share.common => (COMMON_MODE, share.anon_uid, share.anon_gid),
         None => (SHARED_MODE, share.anon_uid, share.anon_gid),
     };
-    let (mut at, parts) = (Ino::ROOT, parts(&share.folder));
+    let (mut at, parts) = (Ino::ROOT, shares::parts(&share.folder));
     for (n, name) in parts.iter().enumerate() {
         let is_last = n + 1 == parts.len();
         let (mode, uid, gid) = if is_last { (mode, uid, gid) } else { (SHARED_MODE, share.anon_uid, share.anon_gid) };
@@ -234,27 +222,10 @@ async fn remove_folders(volume: &Volume, made: MadeFolders) {
     }
 }
 
-/// NFS is answered to this machine unless a share says otherwise: whoever waits for another machine should know at once.
-pub(super) fn closed_to_others(config: &Config, listen: std::net::SocketAddr) -> Option<String> {
-    if listen.ip().is_loopback() {
-        return None;
-    }
-    let closed = config.shares.iter().filter(|share| share.networks.is_none() && share.nfs_networks().is_some());
-    let names: Vec<&str> = closed.map(|share| share.name.as_str()).collect();
-    let first = larder_base::shell::word(std::path::Path::new(names.first()?));
-    let names: Vec<String> = names.iter().map(|name| format!("'{name}'")).collect();
-    Some(format!(
-        "NFS is answered to this machine alone by {}, which name no networks: NFS believes every machine about its users; to \
-         open it to one machine or a network: larder share set {first} --network 192.168.1.7; to all private networks, as \
-         earlier builds did: --network private",
-        names.join(", ")
-    ))
-}
-
 /// Becoming common changes no file that is there.
 async fn left_to_others(volume: &Volume, name: &VolumeName, share: &ShareConfig) -> Option<String> {
     let (uid, gid) = (share.anon_uid, share.anon_gid);
-    let root = root_of(volume, &share.folder).await.ok()?;
+    let root = shares::root_of(volume, &share.folder).await.ok()?;
     let entries = volume.readdir(&Cred::root(), root.id.ino, 0, 1, false).await.ok()?.entries;
     if root.uid == uid && entries.is_empty() {
         return None;
@@ -288,36 +259,46 @@ pub fn remove_in_file(editor: &mut Editor, name: &str) -> Result<(), Failure> {
     }
 }
 
-impl Daemon {
-    pub async fn shares(&self) -> Vec<ShareStatus> {
-        self.state.lock().await.shares.clone()
+/// Shares, made and changed while a daemon serves them.
+pub struct Sharing {
+    pub document: Arc<Document>,
+    pub storage: Arc<Storage>,
+    pub standings: Standings,
+}
+
+impl Sharing {
+    pub fn list(&self) -> Vec<ShareStatus> {
+        let config = self.document.config();
+        config.shares.iter().map(|share| self.status(share, &config)).collect()
     }
 
-    pub async fn share_add(&self, request: ShareAdd) -> Result<ShareChanged, Failure> {
-        let mut state = self.state.lock().await;
+    fn status(&self, share: &ShareConfig, config: &Config) -> ShareStatus {
+        shares::status(share, config, &self.standings.of(Kind::Share, &share.name))
+    }
+
+    pub async fn add(&self, request: ShareAdd) -> Result<ShareChanged, Failure> {
+        let mut state = self.document.lock().await;
         let on_host = request.volume.is_none() && request.folder.as_ref().is_some_and(|folder| folder.starts_with('/'));
         if on_host {
             let share = new_share(&request, None, &state.config)?;
             // It must be there before clients are told of it.
             shares::found(&share, &self.storage).await?;
-            return self.share_added(&mut state, share).await;
+            self.document.edit(&mut state, |editor| editor.add_share(&share)).await?;
+            return self.changed(&state, &share.name).await;
         }
         let (pool, volume) = match &request.volume {
-            Some(name) => self.storage.find(name).await.map_err(as_failure)?,
-            None => self.only_volume().await?,
+            Some(name) => self.storage.find(name).await?,
+            None => only_volume(&self.storage).await?,
         };
         let name = VolumeName { pool: pool.name.clone(), volume };
-        let volume = pool.volume(&name.volume).await.map_err(as_failure)?;
+        let volume = pool.volume(&name.volume).await?;
         let share = new_share(&request, Some(name.clone()), &state.config)?;
-        let mut editor = Editor::open(&self.file)?;
-        editor.add_share(&share);
-        let staged = editor.stage()?;
+        let staged = self.document.stage(|editor| editor.add_share(&share))?;
         let mut made = Vec::new();
-        let folder = make_folder(&volume, &share, &state.config, &mut made)
-            .await
-            .map_err(|e| translate::volume_failure(format_args!("the folder '{}' of {name}", share.folder), &e));
-        match folder.and_then(|()| staged.commit()) {
-            Ok(config) => self.take(&mut state, config).await,
+        let folder = make_folder(&volume, &share, &state.config, &mut made).await;
+        let failed = |error| translate::volume_error(format_args!("the folder '{}' of {name}", share.folder), &error);
+        match folder.map_err(failed).and_then(|()| staged.commit()) {
+            Ok(config) => self.document.take(&mut state, config).await,
             Err(failure) => {
                 remove_folders(&volume, made).await;
                 return Err(failure);
@@ -326,62 +307,31 @@ impl Daemon {
         self.changed(&state, &share.name).await
     }
 
-    async fn share_added(&self, state: &mut State, share: ShareConfig) -> Result<ShareChanged, Failure> {
-        self.edit(state, |editor| {
-            editor.add_share(&share);
-            Ok(())
-        })
-        .await?;
-        self.changed(state, &share.name).await
-    }
-
-    pub async fn share_set(&self, name: &str, what: ShareChange) -> Result<ShareChanged, Failure> {
-        let mut state = self.state.lock().await;
+    pub async fn set(&self, name: &str, what: ShareChange) -> Result<ShareChanged, Failure> {
+        let mut state = self.document.lock().await;
         // From the file: options of this run alone are not written there.
         let set = |editor: &mut Editor| {
-            let config = editor.config()?;
+            let config = editor.read();
             set_in_file(editor, &config, name, &what)
         };
-        self.edit(&mut state, set).await?;
+        self.document.try_edit(&mut state, set).await?;
         self.changed(&state, name).await
     }
 
-    pub async fn share_remove(&self, name: &str) -> Result<(), Failure> {
-        let mut state = self.state.lock().await;
-        self.edit(&mut state, |editor| remove_in_file(editor, name)).await
+    pub async fn remove(&self, name: &str) -> Result<(), Failure> {
+        let mut state = self.document.lock().await;
+        self.document.try_edit(&mut state, |editor| remove_in_file(editor, name)).await
     }
 
     async fn changed(&self, state: &State, name: &str) -> Result<ShareChanged, Failure> {
         let share = state.config.shares.iter().find(|share| share.name == name).ok_or_else(|| no_such_share(name))?;
-        let status = state.shares.iter().find(|status| status.name == name).cloned();
         let mut notes = share.notes(&state.config);
         if let (true, Some(name)) = (share.common, &share.volume)
             && let Ok(volume) = self.storage.volume(name).await
         {
             notes.extend(left_to_others(&volume, name, share).await);
         }
-        Ok(ShareChanged { share: status.ok_or_else(|| no_such_share(name))?, notes })
-    }
-
-    /// Reads the file again. An invalid file changes nothing.
-    pub async fn reload(&self) -> Result<ConfigRead, Failure> {
-        let mut config = Config::load(&self.file)?;
-        (self.overrides)(&mut config);
-        let mut state = self.state.lock().await;
-        let at_next_start = waiting(&self.started_with, &state.config, &config);
-        if !at_next_start.is_empty() {
-            tracing::warn!("{} of the file take effect at the next start", at_next_start.join(", "));
-        }
-        let config = as_it_runs(&state.config, config);
-        let before = std::mem::replace(&mut state.config, config).mounts;
-        self.apply(&mut state).await;
-        let mut notes = state.config.notes();
-        notes.extend(shares::without_nt_hash(&state.config, &state.secrets));
-        notes.extend(self.mount_those_of_file(&before, &state.config.mounts).await);
-        notes.extend(state.shares.iter().filter_map(|share| {
-            share.fault.as_ref().map(|fault| format!("share '{}' is not served: {fault}", share.name))
-        }));
-        Ok(ConfigRead { file: self.file.clone(), notes, at_next_start })
+        Ok(ShareChanged { share: self.status(share, &state.config), notes })
     }
 }
 
@@ -396,22 +346,6 @@ mod tests {
              [[share]]\nname = \"s\"\nvolume = \"t/v\"\n{options}\n"
         );
         Config::parse(&text, std::path::Path::new("/larder.toml")).unwrap()
-    }
-
-    #[test]
-    fn shares_that_are_closed_to_other_machines_are_noted() {
-        let check = |options: &str, listen: &str, noted: bool| {
-            let note = closed_to_others(&config(options), listen.parse().unwrap());
-            assert_eq!(note.is_some(), noted, "{options} {listen}: {note:?}");
-        };
-        check("", "0.0.0.0:12049", true);
-        check("", "192.168.1.5:12049", true);
-        check("", "[::]:12049", true);
-        check("", "127.0.0.1:12049", false);
-        check("", "[::1]:12049", false);
-        check("networks = [\"203.0.113.0/24\"]", "0.0.0.0:12049", false);
-        check("nfs = false", "0.0.0.0:12049", false);
-        check("users = [\"ann\"]", "0.0.0.0:12049", false);
     }
 
     #[test]

@@ -7,15 +7,16 @@
 
 use std::time::Duration;
 
-use larder_api::{Failure, FailureKind};
+use larder_api::Failure;
+use larder_keep::Storage;
 use larder_keep::journal_place::JournalPlace;
 use larder_keep::missing::waiting;
 use larder_pool::{OpenOptions, Pool};
 use larder_store::{Beating, Bucket, Owner, Watched};
 
-use super::Daemon;
 use super::bucket::this_machine;
-use super::translate::bucket_failure;
+use super::pools::Pools;
+use super::translate::bucket_error;
 use crate::folder::DataFolder;
 use larder_config::times;
 use larder_config::{Config, PoolConfig, StoreSettings};
@@ -35,7 +36,7 @@ pub async fn stand_by(config: &Config, folder: &DataFolder) -> Result<Option<Bea
         ))
         .action("serve them by a daemon of their own: larder serve --data ANOTHER-DIR"));
     }
-    let failed = |error| bucket_failure(&store.name, &error);
+    let failed = |error| bucket_error(&store.name, &error);
     let bucket = Bucket::open(&store.bucket).map_err(failed)?;
     let machine = this_machine(folder)?;
     if let Ok(Some(owner)) = larder_store::look_at(&*bucket.store, &store.seat).await
@@ -102,24 +103,26 @@ pub struct Asked {
     owner: Owner,
 }
 
-impl Daemon {
+impl Pools {
     /// The place in the pool whose journal answers for a store.
-    pub(super) fn journal_place(&self, store: &StoreSettings, pool: &str) -> Result<JournalPlace, Failure> {
+    pub fn journal_place(&self, store: &StoreSettings, pool: &str) -> Result<JournalPlace, Failure> {
         let closed = |why: &str| {
-            Failure::new(
-                FailureKind::Unavailable,
-                format!("the store '{}' answers from the journal of the pool '{pool}', which {why}", store.name),
-            )
+            Failure::unavailable(format!(
+                "the store '{}' answers from the journal of the pool '{pool}', which {why}",
+                store.name
+            ))
             .action(format!("see what is wrong with the pool: larder pool status {pool}"))
         };
         let open = self.storage.pool(Some(pool)).map_err(|_| closed("is not open"))?;
         let disks = open.disk_pool().ok_or_else(|| closed("has no disks"))?;
         Ok(JournalPlace::on(disks, store, pool))
     }
+}
 
+impl Asked {
     /// Waits until somebody asks for a store that is served here (`bucket.asked_ends`).
-    pub async fn asked(&self) -> Asked {
-        let owners = self.storage.all().into_iter().filter_map(|pool| {
+    pub async fn any(storage: &Storage) -> Asked {
+        let owners = storage.all().into_iter().filter_map(|pool| {
             let owner = pool.bucket()?.owner()?.clone();
             Some(Asked::wait(pool.name.clone(), owner))
         });
@@ -129,9 +132,7 @@ impl Daemon {
         }
         futures::future::select_all(owners).await.0
     }
-}
 
-impl Asked {
     async fn wait(store: String, owner: Owner) -> Asked {
         let by = owner.asked().await;
         tracing::warn!(store, by, "is asked for the store: larder ends, and gives it back");

@@ -15,11 +15,14 @@ use larder_api::SnapshotCounts;
 use larder_base::{Timestamp, task};
 use larder_files::{Files, Writers};
 use larder_fs::{Attr, Cred, Event, FileKind, Ino, NameMatch};
+use larder_keep::Storage;
+use tokio::sync::Notify;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinHandle;
 
-use super::Daemon;
-use crate::rounds;
+use super::document::Document;
+use super::rounds;
+use super::snapshot_schedule::Snapshots;
 use larder_config::VolumeName;
 
 /// Volumes that were locked or elsewhere are tried again, and followers that ended begin anew.
@@ -40,24 +43,32 @@ const KEPT: SnapshotCounts = SnapshotCounts { hourly: 0, daily: 14, weekly: 8, m
 /// The folders of each volume that Macs back up to.
 type Targets = BTreeMap<VolumeName, BTreeSet<String>>;
 
+pub struct Backups {
+    pub document: Arc<Document>,
+    pub storage: Arc<Storage>,
+    pub snapshots: Arc<Snapshots>,
+    /// Shares may have changed.
+    pub wake_backups: Arc<Notify>,
+}
+
 /// Runs until the daemon stops.
-pub async fn run(daemon: Arc<Daemon>) {
+pub async fn run(backups: Arc<Backups>) {
     let mut followed: BTreeMap<VolumeName, Follower> = BTreeMap::new();
     loop {
-        let wanted = daemon.backup_targets().await;
+        let wanted = backups.targets();
         followed.retain(|name, follower| wanted.get(name) == Some(&follower.folders) && !follower.task.is_finished());
         for (name, folders) in wanted {
             if followed.contains_key(&name) {
                 continue;
             }
-            let Ok(files) = daemon.storage.files(&name).await else { continue };
+            let Ok(files) = backups.storage.files(&name).await else { continue };
             // Listens before it looks: nothing falls between the two.
-            let follow = Follow::begin(&daemon, &name, &files);
+            let follow = Follow::begin(&backups, &name, &files);
             let task = task::spawn(follow.run(files, folders.clone()));
             followed.insert(name, Follower { folders, task });
         }
         tokio::select! {
-            () = daemon.shares_changed.notified() => {}
+            () = backups.wake_backups.notified() => {}
             () = rounds::sleep(LOOK_EVERY) => {}
         }
     }
@@ -77,7 +88,7 @@ impl Drop for Follower {
 
 /// Follows the backups on one volume, and does not keep it open.
 struct Follow {
-    daemon: Arc<Daemon>,
+    backups: Arc<Backups>,
     name: VolumeName,
     events: tokio::sync::broadcast::Receiver<Event>,
     writers: Writers,
@@ -85,9 +96,9 @@ struct Follow {
 }
 
 impl Follow {
-    fn begin(daemon: &Arc<Daemon>, name: &VolumeName, files: &Files) -> Follow {
+    fn begin(backups: &Arc<Backups>, name: &VolumeName, files: &Files) -> Follow {
         Follow {
-            daemon: Arc::clone(daemon),
+            backups: Arc::clone(backups),
             name: name.clone(),
             events: files.events(),
             writers: files.writers_alone(),
@@ -142,7 +153,7 @@ impl Follow {
                 true
             }
             Event::Added { dir, name, .. } if name == FINISHED => {
-                if let Ok(files) = self.daemon.storage.files(&self.name).await
+                if let Ok(files) = self.backups.storage.files(&self.name).await
                     && let Ok(history) = files.lookup(&Cred::root(), *dir, FINISHED, NameMatch::Exact).await
                 {
                     self.remember(history.id.ino);
@@ -178,7 +189,7 @@ impl Follow {
         // What was said until here is in the snapshot.
         self.events = self.events.resubscribe();
         for _ in 0..2 {
-            match self.daemon.snapshot_of_backup(&self.name).await {
+            match self.backups.snapshot(&self.name).await {
                 Taken::Now => return true,
                 Taken::NotServed => return false,
                 Taken::EarlierInThisMinute => tokio::time::sleep(until_next_minute()).await,
@@ -223,11 +234,11 @@ enum Taken {
     NotServed,
 }
 
-impl Daemon {
-    async fn backup_targets(&self) -> Targets {
-        let state = self.state.lock().await;
+impl Backups {
+    fn targets(&self) -> Targets {
+        let config = self.document.config();
         let mut targets = Targets::new();
-        for share in state.config.shares.iter().filter(|share| share.time_machine.is_some()) {
+        for share in config.shares.iter().filter(|share| share.time_machine.is_some()) {
             if let Some(volume) = &share.volume {
                 targets.entry(volume.clone()).or_default().insert(share.folder.clone());
             }
@@ -235,13 +246,11 @@ impl Daemon {
         targets
     }
 
-    async fn snapshot_of_backup(&self, name: &VolumeName) -> Taken {
-        let keep = {
-            let state = self.state.lock().await;
-            state.config.volumes.iter().find(|volume| volume.name == *name).and_then(|volume| volume.snapshots)
-        };
+    async fn snapshot(&self, name: &VolumeName) -> Taken {
+        let config = self.document.config();
+        let keep = config.volumes.iter().find(|volume| volume.name == *name).and_then(|volume| volume.snapshots);
         let Ok(volume) = self.storage.volume(name).await else { return Taken::NotServed };
-        match self.take_now(&volume, name, &keep.unwrap_or(KEPT), Utc::now()).await {
+        match self.snapshots.take_now(&volume, name, &keep.unwrap_or(KEPT), Utc::now()).await {
             Ok(true) => {
                 tracing::info!("a backup in {name} has ended: a snapshot is taken");
                 Taken::Now

@@ -10,7 +10,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use larder_api::{ApiScope, Failure, FailureKind, TokenCreate, TokenCreated, TokenStatus};
+use larder_api::{ApiScope, Failure, TokenCreate, TokenCreated, TokenStatus};
 use larder_base::{hex, passed};
 use larder_people::token::{self, TokenKey, new_token};
 use serde::{Deserialize, Serialize};
@@ -132,7 +132,7 @@ impl Tokens {
     pub fn open(folder: &Path, secrets: &Secrets) -> Result<Tokens, Failure> {
         let file = folder.join(FILE);
         let damaged = |why: &str| {
-            Failure::new(FailureKind::Unavailable, format!("{} is damaged: {why}", file.display())).action(format!(
+            Failure::unavailable(format!("{} is damaged: {why}", file.display())).action(format!(
                 "restore it from a backup, or: rm {}; programs then need new tokens",
                 larder_base::shell::word(&file)
             ))
@@ -207,7 +207,7 @@ impl Tokens {
             return Err(Failure::invalid(format!("there are {TOKENS_MAX} tokens already"))
                 .action("revoke some: larder token list; larder token revoke ID"));
         }
-        let none = || Failure::new(FailureKind::Unavailable, "the system gives no random numbers");
+        let none = || Failure::unavailable("the system gives no random numbers");
         let text = new_token().ok_or_else(none)?;
         let tag = self.key.tag(&text).ok_or_else(none)?;
         let id = loop {

@@ -16,13 +16,14 @@ use larder_base::task;
 use larder_base::traffic::{self, Moment, Protocol, Traffic};
 use larder_facts::Machine;
 use larder_facts::work::Work;
+use larder_keep::Storage;
 use larder_measure::doctor::Confidence;
 use larder_measure::live::{Around, Deed, Limit, Verdict, Watched, judge};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use super::Daemon;
-use crate::rounds;
+use super::document::Document;
+use super::rounds;
 use larder_config::edit::replace_file;
 use larder_config::user::Accounts;
 
@@ -43,8 +44,6 @@ const KEPT_MS: u64 = 2 * 24 * 3600 * 1000;
 const WRITE_EVERY: Duration = Duration::from_secs(600);
 /// As the metadata engine has it: from there on a log takes nothing before it was relieved.
 const LOG_FULL_PERCENT: u64 = 85;
-/// A change that holds the configuration longer leaves users their numbers.
-const NAMES_WAIT_MAX: Duration = Duration::from_secs(1);
 /// In the folder `watch`.
 const FILE: &str = "top.json";
 const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -54,6 +53,8 @@ pub struct TopState {
     last: tokio::sync::Mutex<Option<(Instant, Top)>>,
     kept: Mutex<Kept>,
     file: PathBuf,
+    document: Arc<Document>,
+    storage: Arc<Storage>,
 }
 
 #[derive(Default)]
@@ -87,13 +88,15 @@ struct Seen {
 
 impl TopState {
     /// What an earlier run kept. A file that cannot be read is no loss: it is begun anew.
-    pub fn open(folder: &Path) -> Self {
+    pub fn open(folder: &Path, document: &Arc<Document>, storage: &Arc<Storage>) -> Self {
         let file = folder.join("watch").join(FILE);
         let is_small = std::fs::metadata(&file).is_ok_and(|of| of.len() <= FILE_BYTES_MAX);
         let bytes = if is_small { std::fs::read(&file).unwrap_or_default() } else { Vec::new() };
         let mut transfers: VecDeque<KeptTransfer> = serde_json::from_slice(&bytes).unwrap_or_default();
         transfers.truncate(KEPT_MAX);
-        Self { last: tokio::sync::Mutex::default(), kept: Mutex::new(Kept { transfers, ..Kept::default() }), file }
+        let (document, storage) = (Arc::clone(document), Arc::clone(storage));
+        let kept = Mutex::new(Kept { transfers, ..Kept::default() });
+        Self { last: tokio::sync::Mutex::default(), kept, file, document, storage }
     }
 
     /// `top.written_seldom`
@@ -189,7 +192,7 @@ impl KeptTransfer {
 }
 
 /// Keeps what limits transfers, sparsely (`top.nothing_unasked`).
-pub(super) async fn keep(daemon: &Arc<Daemon>) {
+pub(super) async fn keep(top: &TopState) {
     let mut before = moved();
     loop {
         rounds::sleep(KEEP_EVERY).await;
@@ -198,8 +201,8 @@ pub(super) async fn keep(daemon: &Arc<Daemon>) {
         let bytes: u64 = now.iter().map(|(id, bytes)| bytes - before.get(id).copied().unwrap_or(0)).sum();
         before = now;
         if bytes >= KEEP_BYTES_MIN {
-            daemon.top().await;
-            daemon.top.write(false);
+            top.look().await;
+            top.write(false);
         }
     }
 }
@@ -235,36 +238,36 @@ impl Samples {
     }
 }
 
-impl Daemon {
+impl TopState {
     /// One look, shared by all who ask meanwhile (`top.bounded`).
-    pub async fn top(&self) -> Top {
+    pub async fn look(&self) -> Top {
         let asked = Instant::now();
-        let mut last = self.top.last.lock().await;
+        let mut last = self.last.lock().await;
         if let Some((began, top)) = &*last
             && *began >= asked
         {
             return top.clone();
         }
         let began = Instant::now();
-        let top = self.look_at_top().await;
-        self.top.note(&top);
+        let top = self.watch().await;
+        self.note(&top);
         *last = Some((began, top.clone()));
         top
     }
 
     /// The last first.
-    pub fn top_worst(&self) -> Vec<TopWorst> {
+    pub fn worst(&self) -> Vec<TopWorst> {
         let since_ms = now_ms().saturating_sub(KEPT_MS);
-        let kept = self.top.kept.lock();
+        let kept = self.kept.lock();
         kept.transfers.iter().rev().filter(|one| one.until_ms >= since_ms).filter_map(KeptTransfer::told).collect()
     }
 
     /// At an orderly end.
-    pub fn top_end(&self) {
-        self.top.write(true);
+    pub fn end(&self) {
+        self.write(true);
     }
 
-    async fn look_at_top(&self) -> Top {
+    async fn watch(&self) -> Top {
         let machine = Machine::this();
         let chosen = chosen().await;
         let (work, disks) = (Work::now(&machine), self.disk_waits());
@@ -298,21 +301,21 @@ impl Daemon {
         });
         let mut connections: Vec<TopConnection> = judged.collect();
         connections.sort_by(|a, b| weight(b).total_cmp(&weight(a)));
-        self.name_users(&mut connections).await;
+        self.name_users(&mut connections);
         Top { at_ms: now_ms(), window_ms: (window_s * 1000.0) as u64, connections }
     }
 
     /// NFS knows its users by numbers alone.
-    async fn name_users(&self, connections: &mut [TopConnection]) {
+    fn name_users(&self, connections: &mut [TopConnection]) {
         let is_nfs = |one: &TopConnection| one.door == Protocol::Nfs.name() && one.user.is_some();
         if !connections.iter().any(is_nfs) {
             return;
         }
-        let names = tokio::time::timeout(NAMES_WAIT_MAX, self.owners()).await.ok();
+        let names = self.document.owners();
         let host = Accounts::of_machine();
         for one in connections.iter_mut().filter(|one| is_nfs(one)) {
             let Some(uid) = one.user.as_deref().and_then(|user| user.parse::<u32>().ok()) else { continue };
-            let own = names.as_ref().and_then(|names| names.users.get(&uid).cloned());
+            let own = names.users.get(&uid).cloned();
             one.user = Some(own.or_else(|| host.name_of_user(uid)).unwrap_or_else(|| format!("uid {uid}")));
         }
     }

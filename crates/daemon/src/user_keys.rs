@@ -1,10 +1,12 @@
 //! Public keys of users, for SFTP: with a daemon and without one alike.
 
-use larder_api::{Failure, FailureKind, UserKey, UserKeysChange};
+use std::sync::Arc;
+
+use larder_api::{Failure, UserKey, UserKeysChange};
 use larder_people::AuthorizedKey;
 
-use super::Daemon;
 use super::known::no_such_user;
+use super::people::UserAdmin;
 use larder_config::edit::Editor;
 use larder_config::{Config, UserConfig};
 
@@ -52,7 +54,7 @@ fn add(lines: &mut Vec<String>, new: &[String], user: &str) -> Result<(), Failur
             .action("sign them with one authority instead: ssh_ca_keys under [sftp], see docs/people.md"));
     }
     match added {
-        0 => Err(Failure::new(FailureKind::Exists, format!("'{user}' has this key already"))
+        0 => Err(Failure::exists(format!("'{user}' has this key already"))
             .action(format!("see them with: larder user key list {user}"))),
         _ => Ok(()),
     }
@@ -73,15 +75,15 @@ fn remove(lines: &mut Vec<String>, which: &str, user: &str) -> Result<(), Failur
     }
 }
 
-impl Daemon {
-    pub async fn user_keys(&self, user: &str) -> Result<Vec<UserKey>, Failure> {
-        list(&self.state.lock().await.config, user)
+impl UserAdmin {
+    pub fn user_keys(&self, user: &str) -> Result<Vec<UserKey>, Failure> {
+        list(&self.document.config(), user)
     }
 
     pub async fn user_keys_change(&self, user: &str, what: UserKeysChange) -> Result<Vec<UserKey>, Failure> {
-        let mut state = self.state.lock().await;
-        let config = state.config.clone();
-        self.edit(&mut state, |editor| change(editor, &config, user, &what)).await?;
+        let mut state = self.document.lock().await;
+        let config = Arc::clone(&state.config);
+        self.document.try_edit(&mut state, |editor| change(editor, &config, user, &what)).await?;
         list(&state.config, user)
     }
 }
@@ -89,6 +91,8 @@ impl Daemon {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use larder_api::FailureKind;
+
     use super::*;
 
     const ONE: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJdD7y3aLq454yWBdwLWbieU1ebz9/cu7/QEXn9OIeZJ ann@laptop";

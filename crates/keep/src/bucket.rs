@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use larder_api::PoolStatus;
+use larder_api::{Failure, FailureKind, PoolStatus};
 use larder_base::Seat;
 use larder_base::{LogStore, SystemClock, boxed};
 use larder_store::{
@@ -13,7 +13,6 @@ use larder_store::{
 };
 use larder_volume::{Backing, Space};
 
-use crate::error::{KeepError, Words};
 use crate::journal_place::{JournalPlace, OpenJournal, log_error, missing_error, what_is_missing};
 use crate::settings::StoreSettings;
 
@@ -67,7 +66,7 @@ pub struct Taking {
 impl OpenBucket {
     /// Takes the store.
     #[boxed]
-    pub async fn take(config: &StoreSettings, taking: Taking) -> Result<Self, KeepError> {
+    pub async fn take(config: &StoreSettings, taking: Taking) -> Result<Self, Failure> {
         let place = taking.journal.clone();
         let taken = Self::take_with(config, taking).await;
         if let (Err(_), Some(place)) = (&taken, place) {
@@ -77,7 +76,7 @@ impl OpenBucket {
         taken
     }
 
-    async fn take_with(config: &StoreSettings, taking: Taking) -> Result<Self, KeepError> {
+    async fn take_with(config: &StoreSettings, taking: Taking) -> Result<Self, Failure> {
         let Taking { machine, take_over, journal, on_loss } = taking;
         let machine_name = machine.name.clone();
         let failed = |error| bucket_error(&config.name, &error);
@@ -114,7 +113,7 @@ impl OpenBucket {
     }
 
     /// Opens a store that another machine writes, or wrote. Nobody is asked, and nothing is ever written there.
-    pub fn follow(config: &StoreSettings) -> Result<Self, KeepError> {
+    pub fn follow(config: &StoreSettings) -> Result<Self, Failure> {
         let mut bucket = Bucket::open(&config.bucket).map_err(|error| bucket_error(&config.name, &error))?;
         bucket.store = Arc::new(ReadOnly(bucket.store));
         Ok(Self::of(config, bucket, None, None))
@@ -141,7 +140,7 @@ impl OpenBucket {
 
     /// The machines that sit at the store, this one among them.
     #[boxed]
-    pub async fn seats(&self) -> Result<Vec<(Seat, OwnerRecord)>, KeepError> {
+    pub async fn seats(&self) -> Result<Vec<(Seat, OwnerRecord)>, Failure> {
         let seats = larder_store::look_at_all(&*self.bucket.store).await;
         seats.map_err(|error| bucket_error(&self.name, &error))
     }
@@ -257,7 +256,7 @@ impl OpenBucket {
 
     /// Lets go of the entries that never reached the bucket.
     #[boxed]
-    pub async fn forget_lost(&self) -> Result<(), KeepError> {
+    pub async fn forget_lost(&self) -> Result<(), Failure> {
         let Some(journal) = &self.journal else { return Ok(()) };
         let forgotten = journal.place.local.forget_lost().await;
         forgotten.map_err(|error| log_error(&self.name, &error))?;
@@ -335,7 +334,7 @@ fn refuse_without_own_journal(
     machine: &Machine,
     before: Option<&OwnerRecord>,
     journal: Option<&JournalPlace>,
-) -> Result<(), KeepError> {
+) -> Result<(), Failure> {
     let Some(before) = before.filter(|before| !before.released && before.machine.id == machine.id) else {
         return Ok(());
     };
@@ -352,13 +351,13 @@ fn ownership(seat: &Seat, epoch: u64, beats: bool) -> String {
     format!("owned by this machine{seat}, epoch {epoch}{renewed}")
 }
 
-pub fn bucket_error(name: &str, error: &BucketError) -> KeepError {
+pub fn bucket_error(name: &str, error: &BucketError) -> Failure {
     let kind = match error {
-        BucketError::Invalid(_) => KeepError::Invalid,
-        BucketError::Owned { .. } => KeepError::Busy,
-        BucketError::Lost { .. } | BucketError::Store { .. } | BucketError::Damaged(..) => KeepError::Unavailable,
+        BucketError::Invalid(_) => FailureKind::Invalid,
+        BucketError::Owned { .. } => FailureKind::Busy,
+        BucketError::Lost { .. } | BucketError::Store { .. } | BucketError::Damaged(..) => FailureKind::Unavailable,
     };
-    let failure = kind(Words::of(format!("the store '{name}': {error}")));
+    let failure = Failure::new(kind, format!("the store '{name}': {error}"));
     match error {
         BucketError::Owned { machine, .. } => failure.action(format!(
             "stop larder on {machine}, which gives it back; if that machine is gone for good, or has to give way, repeat larder up with --force"

@@ -1,12 +1,12 @@
 //! The pool whose journal answers for a store: what waits in it, what is missing without it, and how that is said.
 
+use larder_api::Failure;
 use larder_base::boxed;
 use larder_base::log::LogError;
 use larder_base::units::ByteSize;
 use larder_pool::Pool;
 use larder_store::{BucketLog, JournalMark, JournalTeller, JournaledLog, Local, LostEntries};
 
-use crate::error::KeepError;
 use crate::missing::may_be_missing;
 use crate::settings::StoreSettings;
 
@@ -69,7 +69,7 @@ impl JournalPlace {
 
 impl OpenJournal {
     #[boxed]
-    pub async fn open(store: &str, machine: String, log: BucketLog, place: JournalPlace) -> Result<Self, KeepError> {
+    pub async fn open(store: &str, machine: String, log: BucketLog, place: JournalPlace) -> Result<Self, Failure> {
         let failed = |error| log_error(store, &error);
         let log = JournaledLog::recover(log, place.local.clone()).await.map_err(failed)?;
         let lost = parking_lot::Mutex::new(place.local.lost().await.map_err(failed)?);
@@ -136,8 +136,8 @@ impl OpenJournal {
     }
 }
 
-pub(crate) fn log_error(store: &str, error: &LogError) -> KeepError {
-    KeepError::unavailable(format!("the store '{store}': {error}"))
+pub(crate) fn log_error(store: &str, error: &LogError) -> Failure {
+    Failure::unavailable(format!("the store '{store}': {error}"))
 }
 
 /// What this machine would serve without. `None`: nothing is known to be missing.
@@ -159,9 +159,9 @@ pub(crate) fn what_is_missing(
     }
 }
 
-pub(crate) fn missing_error(store: &str, missing: &str, mark: &JournalMark) -> KeepError {
+pub(crate) fn missing_error(store: &str, missing: &str, mark: &JournalMark) -> Failure {
     let pool = &mark.pool;
-    KeepError::unavailable(format!("the store '{store}' is not served: {missing}")).action(format!(
+    Failure::unavailable(format!("the store '{store}' is not served: {missing}")).action(format!(
         "bring the pool '{pool}' back, with durability = \"journal\" and journal = \"{pool}\" in [[store]]; if it is gone for good, go on without those changes: larder up --force"
     ))
 }

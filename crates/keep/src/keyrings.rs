@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use larder_api::{Encrypt, VolumeSecret};
+use larder_api::{Encrypt, Failure, FailureKind, VolumeSecret};
 use larder_base::{boxed, task, wipe};
 use larder_crypt::{
     Cipher, HalfSealed, Keyring, KeyringError, Keys, Master, RecoveryKey, Renewal, SealedLog, SealedStore, Secret, Work,
@@ -16,7 +16,6 @@ use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersi
 use parking_lot::Mutex;
 use uuid::Uuid;
 
-use crate::error::{KeepError, Words};
 use crate::memory;
 
 /// The name of a keyring beside the objects of its volume.
@@ -116,10 +115,10 @@ pub(crate) fn folder_of(id: Uuid) -> Path {
 
 /// The keyring of a volume. `None`: there is none.
 #[boxed]
-pub async fn keyring(store: &dyn ObjectStore, id: Uuid) -> Result<Option<(Keyring, UpdateVersion)>, KeepError> {
+pub async fn keyring(store: &dyn ObjectStore, id: Uuid) -> Result<Option<(Keyring, UpdateVersion)>, Failure> {
     let path = folder_of(id).join(KEYRING);
     let failed = |error: &dyn std::fmt::Display| {
-        KeepError::unavailable(format!("the keyring of the volume cannot be read: {error}"))
+        Failure::unavailable(format!("the keyring of the volume cannot be read: {error}"))
     };
     let got = match store.get(&path).await {
         Ok(got) => got,
@@ -136,7 +135,7 @@ pub async fn keyring(store: &dyn ObjectStore, id: Uuid) -> Result<Option<(Keyrin
 
 /// The keys that `secret` opens a keyring for.
 #[boxed]
-pub async fn keys_of(keyring: Keyring, secret: Secret) -> Result<Keys, KeepError> {
+pub async fn keys_of(keyring: Keyring, secret: Secret) -> Result<Keys, Failure> {
     let Opened { ring, master, .. } = opened(keyring, secret).await?;
     ring.keys(&master).map_err(|error| keyring_error(&error))
 }
@@ -153,7 +152,7 @@ pub struct Opened {
 
 /// Opens a keyring on a thread of its own: a passphrase takes a second of a core, on purpose.
 #[boxed]
-pub async fn opened(mut ring: Keyring, secret: Secret) -> Result<Opened, KeepError> {
+pub async fn opened(mut ring: Keyring, secret: Secret) -> Result<Opened, Failure> {
     let work = move || {
         let (master, slot) = ring.unlock_slot(&secret)?;
         let is_settled = ring.settle(&master)?;
@@ -179,21 +178,21 @@ fn note_swappable() {
 
 pub(crate) async fn slowly<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, KeyringError> + Send + 'static,
-) -> Result<T, KeepError> {
+) -> Result<T, Failure> {
     let done = task::blocking(work).await;
-    done.map_err(|error| KeepError::internal(error.to_string()))?.map_err(|error| keyring_error(&error))
+    done.map_err(|error| Failure::internal(error.to_string()))?.map_err(|error| keyring_error(&error))
 }
 
-pub fn keyring_error(error: &KeyringError) -> KeepError {
+pub fn keyring_error(error: &KeyringError) -> Failure {
     let kind = match error {
-        KeyringError::Refused(_) => KeepError::Denied,
+        KeyringError::Refused(_) => FailureKind::Denied,
         KeyringError::LastSlot | KeyringError::TooManySlots | KeyringError::Weak(_) | KeyringError::NoSecretFor(_) => {
-            KeepError::Invalid
+            FailureKind::Invalid
         }
-        KeyringError::NoSuchSlot(_) | KeyringError::SeveralSlots(..) => KeepError::NotFound,
-        _ => KeepError::Unavailable,
+        KeyringError::NoSuchSlot(_) | KeyringError::SeveralSlots(..) => FailureKind::NotFound,
+        _ => FailureKind::Unavailable,
     };
-    let failure = kind(Words::of(error.to_string()));
+    let failure = Failure::new(kind, error.to_string());
     match error {
         KeyringError::Refused(_) => {
             failure.action("try another way to open it: see them with: larder volume key list NAME")
@@ -210,12 +209,12 @@ pub fn keyring_error(error: &KeyringError) -> KeepError {
 }
 
 /// A secret from a person or a file, as the keyring takes it.
-pub fn secret_of(given: VolumeSecret) -> Result<Secret, KeepError> {
+pub fn secret_of(given: VolumeSecret) -> Result<Secret, Failure> {
     Ok(match given {
         VolumeSecret::Passphrase(text) => Secret::Passphrase(text.into()),
         VolumeSecret::KeyFile(bytes) => Secret::KeyFile(bytes.into()),
         VolumeSecret::Recovery(text) => Secret::Recovery(RecoveryKey::parse(&text).ok_or_else(|| {
-            KeepError::invalid("this is no recovery key: it has eleven groups of five; look for a typing error")
+            Failure::invalid("this is no recovery key: it has eleven groups of five; look for a typing error")
         })?),
     })
 }
@@ -229,28 +228,27 @@ pub fn work() -> Work {
 }
 
 /// A volume that needs keys, and has none in memory.
-pub fn locked(volume: &str) -> KeepError {
-    KeepError::locked(format!("the volume '{volume}' is locked"))
+pub fn locked(volume: &str) -> Failure {
+    Failure::locked(format!("the volume '{volume}' is locked"))
         .action(format!("open it with: larder volume unlock {volume}"))
 }
 
 #[boxed]
-pub async fn write_keyring(store: &dyn ObjectStore, id: Uuid, ring: &Keyring, mode: PutMode) -> Result<(), KeepError> {
+pub async fn write_keyring(store: &dyn ObjectStore, id: Uuid, ring: &Keyring, mode: PutMode) -> Result<(), Failure> {
     let payload = PutPayload::from(ring.encode());
     let put = store.put_opts(&folder_of(id).join(KEYRING), payload, mode.into()).await;
-    put.map(drop)
-        .map_err(|error| KeepError::unavailable(format!("the keyring of the volume cannot be written: {error}")))
+    put.map(drop).map_err(|error| Failure::unavailable(format!("the keyring of the volume cannot be written: {error}")))
 }
 
-pub(crate) fn cipher_named(name: &str) -> Result<Cipher, KeepError> {
+pub(crate) fn cipher_named(name: &str) -> Result<Cipher, Failure> {
     Cipher::of_name(name).ok_or_else(|| {
         let names = Cipher::ALL.map(Cipher::name).join(", ");
-        KeepError::invalid(format!("'{name}' is not a cipher: use one of {names}"))
+        Failure::invalid(format!("'{name}' is not a cipher: use one of {names}"))
     })
 }
 
 /// A keyring for a volume that has none, with its recovery key, if one was asked for.
-pub(crate) async fn new_keyring(encrypt: Encrypt) -> Result<(Keyring, Master, Option<String>), KeepError> {
+pub(crate) async fn new_keyring(encrypt: Encrypt) -> Result<(Keyring, Master, Option<String>), Failure> {
     let cipher = encrypt.cipher.as_deref().map_or_else(|| Ok(Cipher::for_this_machine()), cipher_named)?;
     let secret = secret_of(encrypt.secret)?;
     slowly(move || {

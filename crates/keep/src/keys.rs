@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use larder_api::{Encrypt, KeySlot, KeysRequest, KeysStatus, VolumeStatus};
+use larder_api::{Encrypt, Failure, KeySlot, KeysRequest, KeysStatus, VolumeStatus};
 use larder_base::boxed;
 use larder_crypt::{Keyring, KeyringError, Keys, Master, Secret};
 use larder_fs::{FsError, FsResult};
@@ -17,7 +17,6 @@ use larder_volume::{Outdated, Properties, Seals, VolumeInfo};
 use object_store::{PutMode, UpdateVersion};
 use uuid::Uuid;
 
-use crate::error::KeepError;
 use crate::keyrings::{
     Opened, RECOVERY_SLOT, add_recovery, keyring, keyring_error, new_keyring, now, opened, secret_of, slowly, work,
     write_keyring,
@@ -32,7 +31,7 @@ impl Store {
         name: &str,
         properties: Properties,
         encrypt: Encrypt,
-    ) -> Result<VolumeStatus, KeepError> {
+    ) -> Result<VolumeStatus, Failure> {
         self.create_sealed_as(name, properties, encrypt, false).await
     }
 
@@ -43,7 +42,7 @@ impl Store {
         properties: Properties,
         encrypt: Encrypt,
         as_copy: bool,
-    ) -> Result<VolumeStatus, KeepError> {
+    ) -> Result<VolumeStatus, Failure> {
         let (ring, master, recovery) = new_keyring(encrypt).await?;
         let keys = ring.keys(&master).map_err(|error| keyring_error(&error))?;
         let entered = match as_copy {
@@ -82,16 +81,16 @@ impl Store {
     }
 
     #[boxed]
-    pub async fn sealed(&self, name: &str) -> Result<(VolumeInfo, Keyring, UpdateVersion), KeepError> {
+    pub async fn sealed(&self, name: &str) -> Result<(VolumeInfo, Keyring, UpdateVersion), Failure> {
         let infos = self.registry.list().await.map_err(|error| self.failure(name, &error))?;
         let info =
             infos.into_iter().find(|info| info.name == name).ok_or_else(|| self.failure(name, &FsError::NotFound))?;
         if !info.sealed {
-            return Err(KeepError::invalid(format!("the volume '{name}' is not encrypted"))
+            return Err(Failure::invalid(format!("the volume '{name}' is not encrypted"))
                 .action(format!("encrypt it with: larder volume encrypt {name}")));
         }
         let (ring, version) = keyring(&*self.store(), info.id).await?.ok_or_else(|| {
-            KeepError::unavailable(format!("the volume '{name}' has no keyring: nothing opens it"))
+            Failure::unavailable(format!("the volume '{name}' has no keyring: nothing opens it"))
                 .action("look for the disk that has it: larder pool status; only a volume whose making was cut off never had one")
         })?;
         Ok((info, ring, version))
@@ -99,7 +98,7 @@ impl Store {
 
     /// Opens the volume with `secret`.
     #[boxed]
-    pub async fn unlock(&self, name: &str, secret: Secret) -> Result<(), KeepError> {
+    pub async fn unlock(&self, name: &str, secret: Secret) -> Result<(), Failure> {
         let (info, ring, version) = self.sealed(name).await?;
         let Opened { ring, master, slot, is_settled } = opened(ring, secret).await?;
         let keys = ring.keys(&master).map_err(|error| keyring_error(&error))?;
@@ -109,7 +108,7 @@ impl Store {
             && let Err(failure) = write_keyring(&*self.store(), info.id, &ring, PutMode::Update(version)).await
         {
             // The next unlocking proves it again.
-            tracing::warn!("what opens '{}/{name}' was not brought up to date: {}", self.name, failure.message());
+            tracing::warn!("what opens '{}/{name}' was not brought up to date: {}", self.name, failure.message);
         }
         self.unlocked.slots.lock().insert(info.id, slot);
         if !self.is_locked(&info) {
@@ -137,14 +136,14 @@ impl Store {
 
     /// Whether it is locked, and nobody meant it to be.
     #[boxed]
-    pub async fn waits_for_key(&self, name: &str) -> Result<bool, KeepError> {
+    pub async fn waits_for_key(&self, name: &str) -> Result<bool, Failure> {
         let (info, _, _) = self.sealed(name).await?;
         Ok(self.is_locked(&info) && !self.unlocked.locked.lock().contains(&info.id))
     }
 
     /// Nobody gets to the volume any more (`keys.locked_first`). Returns the keys, in case it cannot be closed.
     #[boxed]
-    pub async fn forget_keys(&self, name: &str) -> Result<Option<Forgotten>, KeepError> {
+    pub async fn forget_keys(&self, name: &str) -> Result<Option<Forgotten>, Failure> {
         let (info, _, _) = self.sealed(name).await?;
         self.passes.stop(info.id).await;
         self.unlocked.locked.lock().insert(info.id);
@@ -154,7 +153,7 @@ impl Store {
 
     /// Closes the volume whose keys were forgotten. Somebody still uses it: the keys are back.
     #[boxed]
-    pub async fn close_locked(&self, name: &str, forgotten: Forgotten) -> Result<(), KeepError> {
+    pub async fn close_locked(&self, name: &str, forgotten: Forgotten) -> Result<(), Failure> {
         let patience = Patience::from_now();
         loop {
             match self.registry.close_volume(name).await {
@@ -173,7 +172,7 @@ impl Store {
     }
 
     #[boxed]
-    pub async fn keys_status(&self, name: &str) -> Result<KeysStatus, KeepError> {
+    pub async fn keys_status(&self, name: &str) -> Result<KeysStatus, Failure> {
         let (info, ring, _) = self.sealed(name).await?;
         Ok(self.keys_shown(&info, &ring, None))
     }
@@ -204,7 +203,7 @@ impl Store {
 
     /// Changes the ways to open the volume. `secret` is one of them now.
     #[boxed]
-    pub async fn change_keys(&self, name: &str, request: KeysRequest) -> Result<KeysStatus, KeepError> {
+    pub async fn change_keys(&self, name: &str, request: KeysRequest) -> Result<KeysStatus, Failure> {
         let (info, ring, version) = self.sealed(name).await?;
         // `keyring.slots_here_are_apart`
         let is_replica = info.replica && !info.copy;
@@ -232,7 +231,7 @@ impl Store {
             | KeysRequest::Lock { .. }
             | KeysRequest::Encrypt { .. }
             | KeysRequest::Rekey(_) => {
-                return Err(KeepError::internal("this request changes no keys"));
+                return Err(Failure::internal("this request changes no keys"));
             }
         };
         let Opened { mut ring, master, .. } = opened(ring, secret_of(secret)?).await?;

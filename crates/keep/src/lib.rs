@@ -2,12 +2,11 @@
 //!
 //! The daemon holds one [`Storage`] for its life; a command without a daemon opens one, asks, and closes it. This crate knows
 //! neither of them, no configuration file and no command line. Its answers are the plain data types of `larder-api`; what goes
-//! wrong is a [`KeepError`].
+//! wrong is a [`Failure`].
 #![forbid(unsafe_code)]
 
 pub mod bucket;
 mod damage;
-mod error;
 pub mod export;
 mod import_tasks;
 pub mod journal_place;
@@ -37,7 +36,6 @@ pub mod times;
 pub mod translate;
 pub mod uses;
 
-pub use error::{KeepError, Words};
 pub use names::{VolumeName, check_name};
 pub use replicas::Input;
 pub use schedule::Schedule;

@@ -1,18 +1,16 @@
 //! Quotas of users and groups, by their numbers.
 
-use larder_api::VolumeChange;
+use larder_api::{Failure, VolumeChange};
 use larder_volume::OwnerQuotas;
 
-use crate::error::KeepError;
-
 /// `old` with what `change` names, by numbers.
-pub fn changed(mut old: OwnerQuotas, change: &VolumeChange) -> Result<OwnerQuotas, KeepError> {
+pub fn changed(mut old: OwnerQuotas, change: &VolumeChange) -> Result<OwnerQuotas, Failure> {
     for (kind, quotas, list) in
         [("user", &change.user_quotas, &mut old.users), ("group", &change.group_quotas, &mut old.groups)]
     {
         for (text, &bytes) in quotas {
             let unknown = || {
-                KeepError::invalid(format!("'{text}' is not the number of a {kind}"))
+                Failure::invalid(format!("'{text}' is not the number of a {kind}"))
                     .action("start larder, which knows names; or write a number")
             };
             OwnerQuotas::set(list, text.parse().map_err(|_| unknown())?, (bytes > 0).then_some(bytes));

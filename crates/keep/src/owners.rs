@@ -1,15 +1,14 @@
 //! What the files of each user and group take up.
 
-use larder_api::{OwnerKind, OwnerUse};
+use larder_api::{Failure, OwnerKind, OwnerUse};
 use larder_base::boxed;
 
-use crate::error::KeepError;
 use crate::store::Store;
 
 impl Store {
     /// What owners use of a volume, without their names.
     #[boxed]
-    pub async fn owners(&self, name: &str) -> Result<Vec<OwnerUse>, KeepError> {
+    pub async fn owners(&self, name: &str) -> Result<Vec<OwnerUse>, Failure> {
         let owners = self.volume(name).await?.owners().await.map_err(|error| self.failure(name, &error))?;
         let kind = |is_group| if is_group { OwnerKind::Group } else { OwnerKind::User };
         let owner = |owner: larder_fs::OwnerUse| OwnerUse {

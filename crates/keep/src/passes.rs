@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use larder_api::SealingStatus;
+use larder_api::{Failure, SealingStatus};
 use larder_base::{boxed, task};
 use larder_crypt::{Keys, Passed, Progress, Resealing};
 use larder_volume::{Registry, Sealing, VolumeInfo};
@@ -18,7 +18,6 @@ use object_store::{ObjectStore, PutMode};
 use parking_lot::Mutex;
 use uuid::Uuid;
 
-use crate::error::KeepError;
 use crate::keyrings::{self, folder_of};
 
 /// Objects that could not be sealed are tried again after this time, twice as long after each failure.
@@ -123,7 +122,7 @@ impl Work {
             let fault = match self.pass().await {
                 Ok(Passed { sealed: 0, faults }) if faults.is_empty() => match self.end().await {
                     Ok(()) => break,
-                    Err(error) => error.message().to_owned(),
+                    Err(failure) => failure.message,
                 },
                 Ok(Passed { faults, .. }) if faults.is_empty() => {
                     wait = AGAIN_MIN;
@@ -154,12 +153,12 @@ impl Work {
 
     /// `passes.old_keys_last`
     #[boxed]
-    pub async fn end(&self) -> Result<(), KeepError> {
-        let lost = || KeepError::unavailable("its keyring is gone");
+    pub async fn end(&self) -> Result<(), Failure> {
+        let lost = || Failure::unavailable("its keyring is gone");
         let (mut ring, version) = keyrings::keyring(&*self.store, self.info.id).await?.ok_or_else(lost)?;
         if ring.newest() != self.keys.newest() {
             let name = &self.info.name;
-            return Err(KeepError::unavailable(format!(
+            return Err(Failure::unavailable(format!(
                 "its keyring has a newer key: larder volume lock {name}, then larder volume unlock {name}"
             )));
         }
@@ -168,7 +167,7 @@ impl Work {
             keyrings::write_keyring(&*self.store, self.info.id, &ring, PutMode::Update(version)).await?;
         }
         let ended = self.registry.end_sealing(self.info.id).await;
-        ended.map_err(|error| KeepError::unavailable(error.to_string()))
+        ended.map_err(|error| Failure::unavailable(error.to_string()))
     }
 }
 

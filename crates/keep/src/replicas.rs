@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use larder_api::{
-    Done, Received, ReplicaState, SendRequest, SentSnapshot, SnapshotCounts, SnapshotStatus, SnapshotsRequest,
+    Done, Failure, Received, ReplicaState, SendRequest, SentSnapshot, SnapshotCounts, SnapshotStatus, SnapshotsRequest,
     SnapshotsStatus,
 };
 use larder_base::{Timestamp, boxed, hex};
@@ -15,7 +15,6 @@ use larder_fs::{FsError, SnapshotInfo};
 use larder_volume::HAS_CLONES;
 use larder_volume::replica::{Outgoing, ReceiveLimits, ReplicaInfo, ReplicaSnapshot, Resume, ns_of};
 
-use crate::error::KeepError;
 use crate::keyrings;
 use crate::retention::{self, Arrival};
 use crate::snapshot_words::{has_clones, hold_error, selected, snapshot_error, unknown};
@@ -31,24 +30,24 @@ pub type Input<'a> = BoxStream<'a, Result<Bytes, String>>;
 
 impl Store {
     #[boxed]
-    pub async fn is_replica(&self, volume: &str) -> Result<bool, KeepError> {
+    pub async fn is_replica(&self, volume: &str) -> Result<bool, Failure> {
         let infos = self.registry.list().await.map_err(|error| self.failure(volume, &error))?;
         Ok(infos.iter().any(|info| info.name == volume && info.replica))
     }
 
     /// Whether it is a replica as files.
     #[boxed]
-    pub async fn is_copy(&self, volume: &str) -> Result<bool, KeepError> {
+    pub async fn is_copy(&self, volume: &str) -> Result<bool, Failure> {
         let infos = self.registry.list().await.map_err(|error| self.failure(volume, &error))?;
         Ok(infos.iter().any(|info| info.name == volume && info.copy))
     }
 
     /// Begins to send a snapshot.
     #[boxed]
-    pub async fn send_out(&self, volume: &str, request: &SendRequest) -> Result<Outgoing, KeepError> {
+    pub async fn send_out(&self, volume: &str, request: &SendRequest) -> Result<Outgoing, Failure> {
         let SendRequest { snapshot, from, resume, keys_only } = request;
         let bad_token = || {
-            KeepError::invalid("the token is none that larder made")
+            Failure::invalid("the token is none that larder made")
                 .action("ask the receiver for it with: larder receive POOL/NAME --token")
         };
         let resume = resume.as_deref().map(|token| parse_token(token).ok_or_else(bad_token)).transpose()?;
@@ -73,13 +72,13 @@ impl Store {
         }
         let sent = match keys_only {
             true if from.is_some() || resume.is_some() => {
-                return Err(KeepError::invalid("keys are sent alone: neither from a snapshot nor in parts"));
+                return Err(Failure::invalid("keys are sent alone: neither from a snapshot nor in parts"));
             }
             true => self.registry.send_keyring(volume, snapshot).await,
             false => self.registry.send(volume, snapshot, from.as_deref(), resume.as_ref()).await,
         };
         let sent = sent.map_err(|error| match error {
-            FsError::Invalid(why) => KeepError::invalid(format!("{}: {why}", full(snapshot))),
+            FsError::Invalid(why) => Failure::invalid(format!("{}: {why}", full(snapshot))),
             error => self.failure(volume, &error),
         })?;
         let sending = self.uses.begin(volume, format!("the sending of {}", full(snapshot)));
@@ -93,7 +92,7 @@ impl Store {
         volume: &str,
         limits: ReceiveLimits,
         input: Input<'a>,
-    ) -> Result<Received, KeepError> {
+    ) -> Result<Received, Failure> {
         let input = input.map(|piece| piece.map_err(|why| FsError::Io(why.into()))).boxed();
         let received = self.registry.receive_within(volume, limits, input).await;
         if let Err(FsError::Refused(why)) = &received {
@@ -103,13 +102,13 @@ impl Store {
             Ok(snapshot) => {
                 Ok(Received { pool: self.name.clone(), volume: volume.to_owned(), snapshot: snapshot.name })
             }
-            Err(FsError::NotFound) => Err(KeepError::not_found(format!(
+            Err(FsError::NotFound) => Err(Failure::not_found(format!(
                 "the stream goes on from a snapshot, and there is no replica '{}/{volume}'",
                 self.name
             ))
             .action("send the first snapshot whole, without --from")),
             Err(FsError::Io(why)) => {
-                let failure = KeepError::unavailable(format!("nothing was received: {why}"));
+                let failure = Failure::unavailable(format!("nothing was received: {why}"));
                 Err(failure.action(self.how_to_resume(volume).await))
             }
             Err(error) => Err(self.failure(volume, &error)),
@@ -138,7 +137,7 @@ impl Store {
 
     /// What a replica has; nothing, where there is none yet.
     #[boxed]
-    pub async fn replica_state(&self, volume: &str) -> Result<ReplicaState, KeepError> {
+    pub async fn replica_state(&self, volume: &str) -> Result<ReplicaState, Failure> {
         let replica = match self.registry.replica(volume).await {
             Err(FsError::NotFound) => return Ok(ReplicaState::default()),
             replica => replica.map_err(|error| self.failure(volume, &error))?,
@@ -162,21 +161,21 @@ impl Store {
 
     /// How often what opens an encrypted volume has changed.
     #[boxed]
-    pub async fn key_changes(&self, volume: &str) -> Result<Option<u64>, KeepError> {
+    pub async fn key_changes(&self, volume: &str) -> Result<Option<u64>, Failure> {
         let infos = self.registry.list().await.map_err(|error| self.failure(volume, &error))?;
         let Some(info) = infos.into_iter().find(|info| info.name == volume && info.sealed) else { return Ok(None) };
         Ok(keyrings::keyring(&*self.store(), info.id).await?.map(|(ring, _)| ring.changes()))
     }
 
     #[boxed]
-    pub async fn promote(&self, volume: &str) -> Result<Done, KeepError> {
+    pub async fn promote(&self, volume: &str) -> Result<Done, Failure> {
         self.registry.promote(volume).await.map_err(|error| self.failure(volume, &error))?;
         Ok(Done {})
     }
 
     /// Removes the automatic snapshots of a replica that its retention does not need.
     #[boxed]
-    pub async fn thin_replica(&self, volume: &str, keep: &SnapshotCounts) -> Result<(), KeepError> {
+    pub async fn thin_replica(&self, volume: &str, keep: &SnapshotCounts) -> Result<(), Failure> {
         let replica = self.registry.replica(volume).await.map_err(|error| self.failure(volume, &error))?;
         let secs = |secs| DateTime::from_timestamp(secs, 0);
         let wall = Utc::now();
@@ -200,7 +199,7 @@ impl Store {
 
     /// The snapshots of a replica.
     #[boxed]
-    pub async fn received(&self, volume: &str) -> Result<SnapshotsStatus, KeepError> {
+    pub async fn received(&self, volume: &str) -> Result<SnapshotsStatus, Failure> {
         let replica = self.registry.replica(volume).await.map_err(|error| self.failure(volume, &error))?;
         Ok(SnapshotsStatus {
             pool: self.name.clone(),
@@ -216,7 +215,7 @@ impl Store {
         &self,
         volume: &str,
         request: SnapshotsRequest,
-    ) -> Result<SnapshotsStatus, KeepError> {
+    ) -> Result<SnapshotsStatus, Failure> {
         let full = |name: &str| format!("{}/{volume}@{name}", self.name);
         let (names, dry_run) = match request {
             SnapshotsRequest::Destroy { names, dry_run } => (names, dry_run),
@@ -268,8 +267,8 @@ fn shown(replica: ReplicaInfo) -> Vec<SnapshotStatus> {
 }
 
 /// A token is what a person carries from the receiver to the sender: the numbers of segments, in hexadecimal digits.
-fn token_of(resume: &Resume) -> Result<String, KeepError> {
-    let text = serde_json::to_vec(resume).map_err(|error| KeepError::internal(error.to_string()))?;
+fn token_of(resume: &Resume) -> Result<String, Failure> {
+    let text = serde_json::to_vec(resume).map_err(|error| Failure::internal(error.to_string()))?;
     Ok(hex::encode(&text))
 }
 

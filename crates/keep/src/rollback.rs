@@ -5,11 +5,10 @@
 //! - `rollback.later_all_or_none`: of the later snapshots all go or none. One that has to stay refuses the command before anything
 //!   is changed. One that has to stay since then leaves all in place, and the answer says that the volume went back.
 
-use larder_api::SnapshotsStatus;
+use larder_api::{Failure, SnapshotsStatus};
 use larder_base::boxed;
 use larder_fs::{FsError, SnapshotInfo};
 
-use crate::error::KeepError;
 use crate::snapshot_words::{self as snapshots, SnapshotBusy};
 use crate::store::Store;
 use crate::uses::Patience;
@@ -22,7 +21,7 @@ impl Store {
         volume: &str,
         snapshot: &str,
         destroy_later: bool,
-    ) -> Result<SnapshotsStatus, KeepError> {
+    ) -> Result<SnapshotsStatus, Failure> {
         self.may_go_back(volume, snapshot, destroy_later).await?;
         let saved = self.save_before(volume).await?;
         let went = self.go_back(volume, snapshot).await;
@@ -35,7 +34,7 @@ impl Store {
 
     /// Whether there is such a snapshot, and those that are to go may.
     #[boxed]
-    pub async fn may_go_back(&self, volume: &str, snapshot: &str, destroy_later: bool) -> Result<(), KeepError> {
+    pub async fn may_go_back(&self, volume: &str, snapshot: &str, destroy_later: bool) -> Result<(), Failure> {
         let infos = self.volume(volume).await?.snapshots();
         let full = |name: &str| format!("{}/{volume}@{name}", self.name);
         let place = infos.iter().position(|info| info.name == snapshot);
@@ -50,7 +49,7 @@ impl Store {
 
     /// `rollback.saved_first`
     #[boxed]
-    pub async fn save_before(&self, volume: &str) -> Result<Option<String>, KeepError> {
+    pub async fn save_before(&self, volume: &str) -> Result<Option<String>, Failure> {
         let open = self.volume(volume).await?;
         if !open.changed_since_snapshot() {
             return Ok(None);
@@ -71,7 +70,7 @@ impl Store {
     }
 
     #[boxed]
-    pub async fn go_back(&self, volume: &str, snapshot: &str) -> Result<(), KeepError> {
+    pub async fn go_back(&self, volume: &str, snapshot: &str) -> Result<(), Failure> {
         let patience = Patience::from_now();
         loop {
             match self.registry.roll_back(volume, snapshot).await {
@@ -94,7 +93,7 @@ impl Store {
         snapshot: &str,
         destroy_later: bool,
         saved: Option<String>,
-    ) -> Result<SnapshotsStatus, KeepError> {
+    ) -> Result<SnapshotsStatus, Failure> {
         let open = self.volume(volume).await?;
         let later = open.snapshots().into_iter().skip_while(|info| info.name != snapshot).skip(1);
         let later = later.filter(|info| destroy_later && saved.as_ref() != Some(&info.name));

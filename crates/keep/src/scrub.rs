@@ -1,11 +1,10 @@
 //! Scrubs of open pools, and what their findings mean for files.
 
-use larder_api::{ByteRange, Damage, DamagedFile, DamagedMetadata, PoolScrub, PoolStatus, ScrubStatus};
+use larder_api::{ByteRange, Damage, DamagedFile, DamagedMetadata, Failure, PoolScrub, PoolStatus, ScrubStatus};
 use larder_base::{boxed, shell};
 use larder_volume::{DamageReport, DamagedObject};
 
 use crate::damage::{damaged_objects, gone_of};
-use crate::error::KeepError;
 use crate::store::Store;
 use crate::translate::{self, scrub_status};
 
@@ -20,7 +19,7 @@ impl Store {
 
     /// Start, pause or stop.
     #[boxed]
-    pub async fn scrub_do(&self, action: &str, why: &str) -> Result<PoolScrub, KeepError> {
+    pub async fn scrub_do(&self, action: &str, why: &str) -> Result<PoolScrub, Failure> {
         let pool = self.need_disks()?;
         let done = match action {
             "start" => {
@@ -30,7 +29,7 @@ impl Store {
             "pause" => pool.scrub_pause().await,
             "stop" => pool.scrub_stop().await,
             other => {
-                return Err(KeepError::invalid(format!("'{other}' is nothing to do with a scrub: start, pause, stop")));
+                return Err(Failure::invalid(format!("'{other}' is nothing to do with a scrub: start, pause, stop")));
             }
         };
         done.map_err(|e| translate::pool_error(&e))?;
@@ -38,7 +37,7 @@ impl Store {
     }
 
     /// Scrubs to the end; returns how many pieces were made anew.
-    pub(crate) async fn scrub_through(&self) -> Result<u64, KeepError> {
+    pub(crate) async fn scrub_through(&self) -> Result<u64, Failure> {
         let pool = self.need_disks()?;
         self.open_volumes().await;
         pool.scrub().await.map(|status| status.repaired).map_err(|e| translate::pool_error(&e))

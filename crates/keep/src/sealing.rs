@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use larder_api::{Encrypt, Rekey};
+use larder_api::{Encrypt, Failure, Rekey};
 use larder_base::boxed;
 use larder_crypt::{Keyring, Keys};
 use larder_fs::{FsError, FsResult};
@@ -16,7 +16,6 @@ use larder_volume::{Sealing, VolumeInfo};
 use object_store::{ObjectStore, PutMode};
 use uuid::Uuid;
 
-use crate::error::KeepError;
 use crate::keyrings::{self, RECOVERY_SLOT, Unlocked, add_recovery, keyring_error, secret_of, slowly};
 use crate::passes::Work;
 use crate::store::Store;
@@ -33,7 +32,7 @@ pub struct NewKeys {
 impl NewKeys {
     async fn store(self, store: Arc<dyn ObjectStore>, unlocked: Arc<Unlocked>, id: Uuid) -> FsResult<()> {
         let written = keyrings::write_keyring(&*store, id, &self.ring, self.mode).await;
-        written.map_err(|failure| FsError::Io(failure.message().to_owned().into()))?;
+        written.map_err(|failure| FsError::Io(failure.message.into()))?;
         unlocked.put(id, Arc::new(self.keys));
         Ok(())
     }
@@ -41,7 +40,7 @@ impl NewKeys {
 
 impl Store {
     #[boxed]
-    pub async fn info(&self, name: &str) -> Result<VolumeInfo, KeepError> {
+    pub async fn info(&self, name: &str) -> Result<VolumeInfo, Failure> {
         let infos = self.registry.list().await.map_err(|error| self.failure(name, &error))?;
         infos.into_iter().find(|info| info.name == name).ok_or_else(|| self.failure(name, &FsError::NotFound))
     }
@@ -55,9 +54,9 @@ impl Store {
 
     /// The keys of a volume that is not encrypted yet.
     #[boxed]
-    pub async fn first_keys(&self, name: &str, encrypt: Encrypt) -> Result<NewKeys, KeepError> {
+    pub async fn first_keys(&self, name: &str, encrypt: Encrypt) -> Result<NewKeys, Failure> {
         if self.info(name).await?.sealed {
-            return Err(KeepError::exists(format!("the volume '{}/{name}' is encrypted already", self.name))
+            return Err(Failure::exists(format!("the volume '{}/{name}' is encrypted already", self.name))
                 .action(format!("see how far it is with: larder volume key list {name}; give it a new key with: larder volume rekey {name}")));
         }
         let (ring, master, recovery) = keyrings::new_keyring(encrypt).await?;
@@ -66,7 +65,7 @@ impl Store {
     }
 
     #[boxed]
-    pub async fn next_keys(&self, name: &str, rekey: Rekey) -> Result<NewKeys, KeepError> {
+    pub async fn next_keys(&self, name: &str, rekey: Rekey) -> Result<NewKeys, Failure> {
         let (info, ring, version) = self.sealed(name).await?;
         if self.is_locked(&info) {
             return Err(keyrings::locked(&format!("{}/{name}", self.name)));
@@ -86,7 +85,7 @@ impl Store {
 
     /// Closes the volume as soon as nobody uses it, and opens it with its new keys.
     #[boxed]
-    pub async fn change_over(&self, name: &str, sealing: Sealing, new: NewKeys) -> Result<(), KeepError> {
+    pub async fn change_over(&self, name: &str, sealing: Sealing, new: NewKeys) -> Result<(), Failure> {
         let id = self.info(name).await?.id;
         let patience = Patience::from_now();
         let mut new = Some(new);

@@ -174,7 +174,7 @@ impl Life {
                 return Err(fault.clone());
             }
             if passed.sealed == 0 {
-                return work.end().await.map_err(|error| error.into_words().message);
+                return work.end().await.map_err(|failure| failure.message);
             }
         }
     }

@@ -1,11 +1,11 @@
 //! Volumes of a store that machines at other seats have.
 
+use larder_api::Failure;
 use larder_base::{Seat, boxed};
 use larder_fs::{FsError, FsResult};
 use larder_volume::Seated;
 use uuid::Uuid;
 
-use crate::error::KeepError;
 use crate::storage::Storage;
 use crate::store::Store;
 
@@ -31,7 +31,7 @@ impl Store {
 
     /// Volumes of the store that machines at other seats have, by name and seat.
     #[boxed]
-    pub async fn elsewhere(&self) -> Result<Vec<(String, Seat)>, KeepError> {
+    pub async fn elsewhere(&self) -> Result<Vec<(String, Seat)>, Failure> {
         if !self.registry.has_seats() || self.is_read_only() {
             return Ok(Vec::new());
         }

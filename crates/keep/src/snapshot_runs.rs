@@ -8,12 +8,12 @@
 
 use std::collections::BTreeMap;
 
+use larder_api::{Failure, FailureKind};
 use larder_base::boxed;
 use larder_volume::Volume;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::error::KeepError;
 use crate::names::VolumeName;
 
 #[derive(Default)]
@@ -25,7 +25,7 @@ pub struct SnapshotRuns {
 #[derive(Clone, Default)]
 pub struct Run {
     pub volume: Option<Volume>,
-    pub fault: Option<KeepError>,
+    pub fault: Option<Failure>,
     /// Snapshots up to this number are of before the clock went back (`schedules.set_back`).
     pub since: u64,
     /// How often it had gone back by then.
@@ -35,7 +35,7 @@ pub struct Run {
 impl Run {
     /// Only a change that wakes the schedules brings this volume: until then no disk is asked for it.
     pub fn waits_for_a_change(&self) -> bool {
-        self.fault.as_ref().is_some_and(|fault| matches!(fault, KeepError::Locked(_) | KeepError::NotFound(_)))
+        self.fault.as_ref().is_some_and(|fault| matches!(fault.kind, FailureKind::Locked | FailureKind::NotFound))
     }
 }
 
@@ -59,12 +59,12 @@ impl SnapshotRuns {
     }
 
     /// The outcome of a run (`schedules.told_once`).
-    pub fn note(&self, name: &VolumeName, outcome: Result<(), KeepError>) {
+    pub fn note(&self, name: &VolumeName, outcome: Result<(), Failure>) {
         let fault = outcome.err();
         let before = std::mem::replace(&mut self.runs.lock().entry(name.clone()).or_default().fault, fault.clone());
         match (before, fault) {
-            (before, Some(fault)) if before.as_ref().map(KeepError::message) != Some(fault.message()) => {
-                tracing::warn!("the snapshot schedule of '{name}': {fault}");
+            (before, Some(fault)) if before.as_ref().map(|before| &before.message) != Some(&fault.message) => {
+                tracing::warn!("the snapshot schedule of '{name}': {}", fault.line());
             }
             (Some(_), None) => tracing::info!("the snapshot schedule of '{name}' goes on"),
             _ => {}

@@ -5,12 +5,11 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use larder_api::{SnapshotCounts, SnapshotSchedule};
+use larder_api::{Failure, SnapshotCounts, SnapshotSchedule};
 use larder_base::{boxed, passed};
 use larder_fs::{FsError, SnapshotInfo};
 use larder_volume::Volume;
 
-use crate::error::KeepError;
 use crate::names::VolumeName;
 use crate::retention;
 use crate::snapshot_runs::Run;
@@ -27,7 +26,7 @@ pub async fn take_due(
     keep: &SnapshotCounts,
     since: u64,
     now: DateTime<Utc>,
-) -> Result<bool, KeepError> {
+) -> Result<bool, Failure> {
     if !retention::is_due(keep, &times(&lately(automatic(volume), since)), now) || !volume.changed_since_snapshot() {
         return Ok(false);
     }
@@ -41,9 +40,9 @@ fn lately(mut automatic: Vec<(SnapshotInfo, DateTime<Utc>)>, since: u64) -> Vec<
 
 /// Whether one was taken: somebody may have been faster, in this minute.
 #[boxed]
-pub async fn take(volume: &Volume, name: &VolumeName, since: u64, now: DateTime<Utc>) -> Result<bool, KeepError> {
+pub async fn take(volume: &Volume, name: &VolumeName, since: u64, now: DateTime<Utc>) -> Result<bool, Failure> {
     let Some(called) = free_name(volume, since, now) else {
-        return Err(KeepError::internal(format!("this machine's clock says {now}")).action("set the clock"));
+        return Err(Failure::internal(format!("this machine's clock says {now}")).action("set the clock"));
     };
     match volume.snapshot(&called).await {
         Ok(_) => {
@@ -65,7 +64,7 @@ fn free_name(volume: &Volume, since: u64, now: DateTime<Utc>) -> Option<String> 
 }
 
 /// A schedule that takes nothing although files change, for whatever reason: counted by what has really passed.
-pub fn check_late(volume: &Volume, name: &VolumeName, keep: &SnapshotCounts) -> Result<(), KeepError> {
+pub fn check_late(volume: &Volume, name: &VolumeName, keep: &SnapshotCounts) -> Result<(), Failure> {
     let automatic = automatic(volume);
     let (Some((newest, _)), Some(late_after)) = (automatic.last(), retention::late_after_secs(keep)) else {
         return Ok(());
@@ -77,7 +76,7 @@ pub fn check_late(volume: &Volume, name: &VolumeName, keep: &SnapshotCounts) -> 
     let hours = passed / 3600;
     let text =
         format!("no snapshot of {name} was taken for {hours} hours, although files changed: is the clock right?");
-    Err(KeepError::internal(text).action(format!("take one with: larder snap create {name}; and look at: date")))
+    Err(Failure::internal(text).action(format!("take one with: larder snap create {name}; and look at: date")))
 }
 
 /// Destroys the automatic snapshots that no period needs, except those that are held or `is_in_use`.
@@ -86,7 +85,7 @@ pub async fn thin(
     name: &VolumeName,
     keep: &SnapshotCounts,
     is_in_use: impl Fn(&str) -> bool,
-) -> Result<(), KeepError> {
+) -> Result<(), Failure> {
     let automatic = automatic(volume);
     let mut outcome = Ok(());
     for place in retention::unneeded(keep, &times(&automatic)) {
@@ -124,7 +123,7 @@ pub fn shown(name: &VolumeName, keep: SnapshotCounts, run: &Run, now: DateTime<U
     let newest = automatic.last().map(|(info, _)| info.name.clone());
     let next = retention::next(&keep, &self::times(&lately(automatic, run.since)), now).timestamp_millis()
         + AFTER_THE_HOUR.as_millis() as i64;
-    let fault = run.fault.as_ref().map(ToString::to_string);
+    let fault = run.fault.as_ref().map(Failure::line);
     SnapshotSchedule {
         pool: name.pool.clone(),
         volume: name.volume.clone(),

@@ -1,11 +1,10 @@
 //! Names of snapshots, the snapshots that a request means, and what is said of them.
 
-use larder_api::{SnapshotHold, SnapshotStatus};
+use larder_api::{Failure, SnapshotHold, SnapshotStatus};
 use larder_fs::{FsError, SnapshotInfo};
 use larder_volume::replica::SENDING;
 use larder_volume::{HAS_CLONES, Volume};
 
-use crate::error::KeepError;
 use crate::translate;
 
 pub fn shown(info: SnapshotInfo) -> SnapshotStatus {
@@ -61,9 +60,9 @@ pub fn selected(infos: &[SnapshotInfo], names: &str) -> Result<Vec<String>, Stri
     Ok(infos.iter().zip(wanted).filter(|(_, wanted)| *wanted).map(|(info, _)| info.name.clone()).collect())
 }
 
-pub fn unknown(full: &str) -> KeepError {
+pub fn unknown(full: &str) -> Failure {
     let volume = full.split('@').next().unwrap_or_default();
-    KeepError::not_found(format!("there is no snapshot {full}"))
+    Failure::not_found(format!("there is no snapshot {full}"))
         .action(format!("see which there are with: larder snap list {volume}"))
 }
 
@@ -92,48 +91,46 @@ impl SnapshotBusy {
 /// The volume's words for a snapshot with a hold.
 const HELD: &str = "the snapshot is held";
 
-pub fn busy_error(full: &str, why: SnapshotBusy) -> KeepError {
+pub fn busy_error(full: &str, why: SnapshotBusy) -> Failure {
     match why {
-        SnapshotBusy::Held => KeepError::busy(format!("the snapshot {full} is held")).action(format!(
+        SnapshotBusy::Held => Failure::busy(format!("the snapshot {full} is held")).action(format!(
             "see why with: larder snap list {} --holds; end a hold with: larder snap release {full} REASON",
             full.split('@').next().unwrap_or_default()
         )),
         SnapshotBusy::HasClones => has_clones(&format!("the snapshot {full}")),
         SnapshotBusy::Sending => {
-            KeepError::busy(format!("the snapshot {full} is being sent")).action("wait for the end of it")
+            Failure::busy(format!("the snapshot {full} is being sent")).action("wait for the end of it")
         }
         SnapshotBusy::Other(words) => {
-            KeepError::busy(format!("the snapshot {full} is busy: {words}")).action("try again")
+            Failure::busy(format!("the snapshot {full} is busy: {words}")).action("try again")
         }
     }
 }
 
-pub fn snapshot_error(full: &str, error: &FsError) -> KeepError {
+pub fn snapshot_error(full: &str, error: &FsError) -> Failure {
     match error {
         FsError::NotFound => unknown(full),
-        FsError::Exists => {
-            KeepError::exists(format!("there is a snapshot {full} already")).action("choose another name")
-        }
+        FsError::Exists => Failure::exists(format!("there is a snapshot {full} already")).action("choose another name"),
         FsError::Busy(words) => busy_error(full, SnapshotBusy::of(words)),
-        FsError::Invalid(why) => KeepError::invalid((*why).to_owned()),
+        FsError::Invalid(why) => Failure::invalid((*why).to_owned()),
         other => translate::volume_error(format_args!("the snapshot {full}"), other),
     }
 }
 
 /// Volumes read what it keeps.
-pub fn has_clones(what: &str) -> KeepError {
-    KeepError::busy(format!("{what} has clones, which need it")).action(
+pub fn has_clones(what: &str) -> Failure {
+    Failure::busy(format!("{what} has clones, which need it")).action(
         "see which with: larder volume list; make each a volume of its own with: larder volume promote NAME; or destroy it",
     )
 }
 
-pub(crate) fn hold_error(full: &str, reason: &str, error: &FsError) -> KeepError {
+pub(crate) fn hold_error(full: &str, reason: &str, error: &FsError) -> Failure {
     match error {
         FsError::NotPermitted => {
-            KeepError::denied(format!("the hold '{reason}' of {full} has an end, and nobody can make it end sooner"))
+            Failure::denied(format!("the hold '{reason}' of {full} has an end, and nobody can make it end sooner"))
                 .action("wait; or hold it for longer, which is possible at any time")
         }
-        FsError::Invalid(why) => KeepError::invalid((*why).to_owned()),
+        FsError::Invalid(why) => Failure::invalid((*why).to_owned()),
         error => snapshot_error(full, error),
     }
 }

@@ -3,19 +3,18 @@
 //! - `snapshots.ranges`: `a%b` are the snapshots from `a` to `b` by age, both included; without an end it is the oldest or the
 //!   newest. All names of a request are looked up before the first snapshot goes.
 
-use larder_api::{CloneRequest, DiffEntry, DiffRequest, SnapshotsRequest, SnapshotsStatus, VolumeStatus};
+use larder_api::{CloneRequest, DiffEntry, DiffRequest, Failure, SnapshotsRequest, SnapshotsStatus, VolumeStatus};
 use larder_base::{Timestamp, boxed};
 use larder_fs::{DiffKind, Difference, FileKind, FsError};
 use larder_volume::Volume;
 
-use crate::error::KeepError;
 use crate::names::check_name;
 use crate::snapshot_words::{free_name, hold_error, selected, shown, snapshot_error, unknown};
 use crate::store::Store;
 
 impl Store {
     #[boxed]
-    pub async fn snapshots(&self, volume: &str) -> Result<SnapshotsStatus, KeepError> {
+    pub async fn snapshots(&self, volume: &str) -> Result<SnapshotsStatus, Failure> {
         if self.is_replica(volume).await? {
             return self.received(volume).await;
         }
@@ -42,11 +41,7 @@ impl Store {
     }
 
     #[boxed]
-    pub async fn change_snapshots(
-        &self,
-        volume: &str,
-        request: SnapshotsRequest,
-    ) -> Result<SnapshotsStatus, KeepError> {
+    pub async fn change_snapshots(&self, volume: &str, request: SnapshotsRequest) -> Result<SnapshotsStatus, Failure> {
         if self.is_replica(volume).await? {
             return self.change_received(volume, request).await;
         }
@@ -100,19 +95,17 @@ impl Store {
 impl Store {
     /// Makes a volume that begins as a snapshot.
     #[boxed]
-    pub async fn clone_snapshot(&self, volume: &str, request: &CloneRequest) -> Result<VolumeStatus, KeepError> {
+    pub async fn clone_snapshot(&self, volume: &str, request: &CloneRequest) -> Result<VolumeStatus, Failure> {
         let CloneRequest { snapshot, name } = request;
         let name = match name.split_once('/') {
             Some((pool, name)) if pool == self.name => name,
             Some((pool, _)) => {
                 let message = format!("a clone lies in the pool of its snapshot, '{}', not in '{pool}'", self.name);
-                return Err(
-                    KeepError::invalid(message).action("to copy it elsewhere: larder replicate VOLUME POOL/NAME")
-                );
+                return Err(Failure::invalid(message).action("to copy it elsewhere: larder replicate VOLUME POOL/NAME"));
             }
             None => name,
         };
-        check_name(name).map_err(KeepError::invalid)?;
+        check_name(name).map_err(Failure::invalid)?;
         let made = self.registry.clone_snapshot(volume, snapshot, name).await;
         let info = made.map_err(|error| match error {
             FsError::NotFound => unknown(&format!("{}/{volume}@{snapshot}", self.name)),
@@ -124,7 +117,7 @@ impl Store {
     }
 
     #[boxed]
-    pub async fn diff(&self, volume: &str, request: &DiffRequest) -> Result<Vec<DiffEntry>, KeepError> {
+    pub async fn diff(&self, volume: &str, request: &DiffRequest) -> Result<Vec<DiffEntry>, Failure> {
         let open = self.volume(volume).await?;
         let all: Vec<String> = open.snapshots().into_iter().map(|info| info.name).collect();
         let DiffRequest { earlier, later } = request;
@@ -134,11 +127,10 @@ impl Store {
         }
         let found = open.diff(earlier, later.as_deref()).await;
         let found = found.map_err(|error| match error {
-            FsError::Invalid(_) => KeepError::invalid(format!(
-                "{} is the older one of the two",
-                full(later.as_deref().unwrap_or_default())
-            ))
-            .action("name the older snapshot first"),
+            FsError::Invalid(_) => {
+                Failure::invalid(format!("{} is the older one of the two", full(later.as_deref().unwrap_or_default())))
+                    .action("name the older snapshot first")
+            }
             error => snapshot_error(&full(earlier), &error),
         })?;
         Ok(found.into_iter().map(difference).collect())

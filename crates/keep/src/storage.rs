@@ -6,14 +6,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use larder_api::{CheckResult, PoolListed, PoolStatus, VolumeStatus};
+use larder_api::{CheckResult, Failure, PoolListed, PoolStatus, VolumeStatus};
 use larder_base::boxed;
 use larder_files::Files;
 use larder_files::folders::Folders;
 use larder_volume::Volume;
 use parking_lot::RwLock;
 
-use crate::error::KeepError;
 use crate::names::VolumeName;
 use crate::store::Store;
 
@@ -41,7 +40,7 @@ impl Storage {
     }
 
     /// The pool of that name; without a name the only one.
-    pub fn pool(&self, name: Option<&str>) -> Result<Arc<Store>, KeepError> {
+    pub fn pool(&self, name: Option<&str>) -> Result<Arc<Store>, Failure> {
         let pools = self.pools.read();
         let names = || match pools.is_empty() {
             true => "none".to_owned(),
@@ -49,20 +48,20 @@ impl Storage {
         };
         match name {
             Some(name) => pools.get(name).cloned().ok_or_else(|| {
-                KeepError::not_found(format!("there is no pool '{name}' here (open: {})", names()))
+                Failure::not_found(format!("there is no pool '{name}' here (open: {})", names()))
                     .action("see which there are with: larder pool list")
             }),
-            None if pools.len() == 1 => pools.values().next().cloned().ok_or_else(|| KeepError::internal("no pool")),
-            None if pools.is_empty() => Err(KeepError::not_found("no pool is open").action(
+            None if pools.len() == 1 => pools.values().next().cloned().ok_or_else(|| Failure::internal("no pool")),
+            None if pools.is_empty() => Err(Failure::not_found("no pool is open").action(
                 "make one with: larder pool create NAME DIR... --layout raidz1; then: larder pool import DIR...",
             )),
-            None => Err(KeepError::invalid(format!("there are several pools ({}): name one, as POOL/VOLUME", names()))),
+            None => Err(Failure::invalid(format!("there are several pools ({}): name one, as POOL/VOLUME", names()))),
         }
     }
 
     /// An existing volume, `VOLUME` or `POOL/VOLUME` as a person writes it: of several pools the only one that has such a volume.
     #[boxed]
-    pub async fn find(&self, text: &str) -> Result<(Arc<Store>, String), KeepError> {
+    pub async fn find(&self, text: &str) -> Result<(Arc<Store>, String), Failure> {
         let pools = self.all();
         if text.contains('/') || pools.len() < 2 {
             return self.named(text);
@@ -79,18 +78,18 @@ impl Storage {
         match having.as_slice() {
             [one] => Ok((one.clone(), text.to_owned())),
             [] => Err(failed.unwrap_or_else(|| {
-                KeepError::not_found(format!("no pool has a volume '{text}'"))
+                Failure::not_found(format!("no pool has a volume '{text}'"))
                     .action("see which there are with: larder volume list")
             })),
             many => {
                 let names = many.iter().map(full).collect::<Vec<_>>().join(", ");
-                Err(KeepError::invalid(format!("several pools have a volume '{text}': name one of {names}")))
+                Err(Failure::invalid(format!("several pools have a volume '{text}': name one of {names}")))
             }
         }
     }
 
     /// A volume that may be made, `VOLUME` or `POOL/VOLUME` as a person writes it.
-    pub fn named(&self, text: &str) -> Result<(Arc<Store>, String), KeepError> {
+    pub fn named(&self, text: &str) -> Result<(Arc<Store>, String), Failure> {
         match text.split_once('/') {
             Some((pool, volume)) => Ok((self.pool(Some(pool))?, volume.to_owned())),
             None => Ok((self.pool(None)?, text.to_owned())),
@@ -98,13 +97,12 @@ impl Storage {
     }
 
     /// Refuses while the journal of this pool answers for a store.
-    pub fn check_no_journal(&self, pool: &str) -> Result<(), KeepError> {
+    pub fn check_no_journal(&self, pool: &str) -> Result<(), Failure> {
         let on_it = |other: &Arc<Store>| other.bucket().is_some_and(|bucket| bucket.journal_pool() == Some(pool));
         let Some(store) = self.all().into_iter().find(on_it) else { return Ok(()) };
-        Err(KeepError::busy(format!("the store '{}' answers from the journal of the pool '{pool}'", store.name))
-            .action(
-                "write durability = \"bucket\" into its [[store]] in larder.toml, and restart larder; then try again",
-            ))
+        Err(Failure::busy(format!("the store '{}' answers from the journal of the pool '{pool}'", store.name)).action(
+            "write durability = \"bucket\" into its [[store]] in larder.toml, and restart larder; then try again",
+        ))
     }
 
     /// The disks of all pools.
@@ -118,12 +116,12 @@ impl Storage {
     }
 
     #[boxed]
-    pub async fn files(&self, name: &VolumeName) -> Result<Files, KeepError> {
+    pub async fn files(&self, name: &VolumeName) -> Result<Files, Failure> {
         self.pool(Some(&name.pool))?.files(&name.volume).await
     }
 
     #[boxed]
-    pub async fn volume(&self, name: &VolumeName) -> Result<Volume, KeepError> {
+    pub async fn volume(&self, name: &VolumeName) -> Result<Volume, Failure> {
         self.pool(Some(&name.pool))?.volume(&name.volume).await
     }
 
@@ -154,7 +152,7 @@ impl Storage {
     }
 
     #[boxed]
-    pub async fn volumes(&self) -> Result<Vec<VolumeStatus>, KeepError> {
+    pub async fn volumes(&self) -> Result<Vec<VolumeStatus>, Failure> {
         let mut list = Vec::new();
         for pool in self.all() {
             list.extend(pool.volumes().await?);
@@ -169,7 +167,7 @@ impl Storage {
         pool: Option<&str>,
         volume: Option<&str>,
         read_data: bool,
-    ) -> Result<Vec<CheckResult>, KeepError> {
+    ) -> Result<Vec<CheckResult>, Failure> {
         let pools = match (pool, volume) {
             (Some(name), _) => vec![self.pool(Some(name))?],
             (None, Some(_)) => vec![self.pool(None)?],
@@ -222,7 +220,7 @@ impl Storage {
 
     /// Closes every pool; the first failure is returned after all were tried. Stores come first: the journal of a pool may be theirs.
     #[boxed]
-    pub async fn close(&self) -> Result<(), KeepError> {
+    pub async fn close(&self) -> Result<(), Failure> {
         let mut first = Ok(());
         let mut all = self.all();
         all.sort_by_key(|pool| pool.has_disks());

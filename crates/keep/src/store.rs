@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use larder_api::{CheckResult, Encrypt, PoolChangePlan, PoolListed, PoolStatus, VolumeChange, VolumeStatus};
+use larder_api::{CheckResult, Encrypt, Failure, PoolChangePlan, PoolListed, PoolStatus, VolumeChange, VolumeStatus};
 use larder_base::units::ByteSize;
 use larder_base::{SystemClock, boxed};
 use larder_files::{Files, Services};
@@ -16,7 +16,6 @@ use larder_volume::{Backing, MemoryBudget, Properties, Registry, Space, Volume, 
 
 use crate::bucket::{CLOSE_WAIT_MAX, OpenBucket, Taking};
 use crate::damage::VolumesOf;
-use crate::error::KeepError;
 use crate::import_tasks::Imports;
 use crate::keyrings::{self, Unlocked};
 use crate::passes::Passes;
@@ -90,17 +89,17 @@ const CHECK_WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(5);
 impl Store {
     /// Opens the registry on a pool already open.
     #[boxed]
-    pub async fn start(pool: Pool, memory: ByteSize) -> Result<Self, KeepError> {
+    pub async fn start(pool: Pool, memory: ByteSize) -> Result<Self, Failure> {
         Self::start_unlocked(pool, memory, Arc::default()).await
     }
 
     /// As `start`, for the pool of a store that was closed: volumes stay unlocked.
     #[boxed]
-    pub async fn start_again(&self, pool: Pool, memory: ByteSize) -> Result<Self, KeepError> {
+    pub async fn start_again(&self, pool: Pool, memory: ByteSize) -> Result<Self, Failure> {
         Self::start_unlocked(pool, memory, Arc::clone(&self.unlocked)).await
     }
 
-    async fn start_unlocked(pool: Pool, memory: ByteSize, unlocked: Arc<Unlocked>) -> Result<Self, KeepError> {
+    async fn start_unlocked(pool: Pool, memory: ByteSize, unlocked: Arc<Unlocked>) -> Result<Self, Failure> {
         let name = pool.name().to_owned();
         let pool = Arc::new(pool);
         let backing = Backing {
@@ -126,7 +125,7 @@ impl Store {
 
     /// Takes a store in a bucket and opens the registry of its volumes.
     #[boxed]
-    pub async fn start_bucket(config: &StoreSettings, taking: Taking, memory: ByteSize) -> Result<Self, KeepError> {
+    pub async fn start_bucket(config: &StoreSettings, taking: Taking, memory: ByteSize) -> Result<Self, Failure> {
         if let Some(seconds) = config.read_only {
             return Self::follow_bucket(config, std::time::Duration::from_secs(seconds), memory).await;
         }
@@ -148,7 +147,7 @@ impl Store {
         config: &StoreSettings,
         behind_max: std::time::Duration,
         memory: ByteSize,
-    ) -> Result<Self, KeepError> {
+    ) -> Result<Self, Failure> {
         let (name, bucket) = (config.name.clone(), OpenBucket::follow(config)?);
         let unlocked = Arc::<Unlocked>::default();
         let memory = MemoryBudget { total_bytes: memory.0 };
@@ -184,9 +183,9 @@ impl Store {
     }
 
     /// The pool, for what only pools can do.
-    pub fn need_disks(&self) -> Result<&Arc<Pool>, KeepError> {
+    pub fn need_disks(&self) -> Result<&Arc<Pool>, Failure> {
         self.disk_pool().ok_or_else(|| {
-            KeepError::invalid(format!("'{}' is a store in a bucket: it has no disks of its own", self.name))
+            Failure::invalid(format!("'{}' is a store in a bucket: it has no disks of its own", self.name))
                 .action("redundancy and repair are the bucket's; verify the files with: larder check --read-data")
         })
     }
@@ -280,7 +279,7 @@ impl Store {
 
     /// Changes the disks or the layout; `dry_run` only says what that would mean.
     #[boxed]
-    pub async fn change(&self, change: &Change, dry_run: bool) -> Result<PoolChangePlan, KeepError> {
+    pub async fn change(&self, change: &Change, dry_run: bool) -> Result<PoolChangePlan, Failure> {
         let pool = self.need_disks()?;
         if dry_run {
             let plan = pool.plan_change(change).await;
@@ -300,7 +299,7 @@ impl Store {
     }
 
     /// Takes a snapshot of each volume that can be opened. Returns their full names, and the reasons why others have none.
-    async fn snapshots_before(&self, word: &str) -> Result<(Vec<String>, Vec<String>), KeepError> {
+    async fn snapshots_before(&self, word: &str) -> Result<(Vec<String>, Vec<String>), Failure> {
         let (mut taken, mut notes) = (Vec::new(), Vec::new());
         let infos = self.registry.list().await;
         let infos = infos.map_err(|e| translate::volume_error(format_args!("the volumes of '{}'", self.name), &e))?;
@@ -309,7 +308,7 @@ impl Store {
             let open = match self.registry.volume(volume).await {
                 Ok(open) => open,
                 Err(error) => {
-                    let why = self.failure(volume, &error).message().to_owned();
+                    let why = self.failure(volume, &error).message;
                     notes.push(format!("no snapshot of '{volume}' was taken: {why}"));
                     continue;
                 }
@@ -338,10 +337,10 @@ impl Store {
 
     /// Lets go of the changes that were acknowledged from a journal and never reached the store.
     #[boxed]
-    pub async fn forget_lost(&self) -> Result<(), KeepError> {
+    pub async fn forget_lost(&self) -> Result<(), Failure> {
         match self.bucket() {
             Some(bucket) => bucket.forget_lost().await,
-            None => Err(KeepError::invalid(format!("'{}' is a pool, not a store in a bucket", self.name))),
+            None => Err(Failure::invalid(format!("'{}' is a pool, not a store in a bucket", self.name))),
         }
     }
 
@@ -354,7 +353,7 @@ impl Store {
     }
 
     #[boxed]
-    pub async fn clear(&self) -> Result<(), KeepError> {
+    pub async fn clear(&self) -> Result<(), Failure> {
         self.need_disks()?.clear().await.map_err(|e| translate::pool_error(&e))
     }
 
@@ -373,22 +372,22 @@ impl Store {
 
     /// The file service that doors share.
     #[boxed]
-    pub async fn files(&self, name: &str) -> Result<Files, KeepError> {
+    pub async fn files(&self, name: &str) -> Result<Files, Failure> {
         self.volume(name).await.map(|volume| self.services.of(volume))
     }
 
     #[boxed]
-    pub async fn volume(&self, name: &str) -> Result<Volume, KeepError> {
+    pub async fn volume(&self, name: &str) -> Result<Volume, Failure> {
         if self.closed.lock().contains(name) {
             let message = format!("the volume '{}/{name}' is closed for a moment", self.name);
-            return Err(KeepError::busy(message).action("try again in a moment"));
+            return Err(Failure::busy(message).action("try again in a moment"));
         }
         self.volume_anyway(name).await
     }
 
     /// For the work that a volume is closed for.
     #[boxed]
-    pub async fn volume_anyway(&self, name: &str) -> Result<Volume, KeepError> {
+    pub async fn volume_anyway(&self, name: &str) -> Result<Volume, Failure> {
         self.registry.volume(name).await.map_err(|e| self.failure(name, &e))
     }
 
@@ -434,7 +433,7 @@ impl Store {
 
     /// Opens a volume anew that had stopped storing, as after a crash. Its doors are closed.
     #[boxed]
-    pub async fn open_anew(&self, volume: &str) -> Result<(), KeepError> {
+    pub async fn open_anew(&self, volume: &str) -> Result<(), Failure> {
         let patience = Patience::from_now();
         loop {
             match self.registry.open_anew(volume).await {
@@ -446,7 +445,7 @@ impl Store {
     }
 
     #[boxed]
-    pub async fn volumes(&self) -> Result<Vec<VolumeStatus>, KeepError> {
+    pub async fn volumes(&self) -> Result<Vec<VolumeStatus>, Failure> {
         let state = self.listed_state();
         if let Some(list) = self.listed_before(state) {
             return Ok(list);
@@ -514,7 +513,7 @@ impl Store {
         name: &str,
         change: &VolumeChange,
         encrypt: Option<Encrypt>,
-    ) -> Result<VolumeStatus, KeepError> {
+    ) -> Result<VolumeStatus, Failure> {
         let properties = translate::changed(Properties::default(), change)?;
         if let Some(encrypt) = encrypt {
             return self.create_sealed(name, properties, encrypt).await;
@@ -532,7 +531,7 @@ impl Store {
         properties: Properties,
         change: &VolumeChange,
         encrypt: Option<Encrypt>,
-    ) -> Result<Option<String>, KeepError> {
+    ) -> Result<Option<String>, Failure> {
         let properties = translate::changed(properties, change)?;
         if let Some(encrypt) = encrypt {
             return Ok(self.create_sealed_as(name, properties, encrypt, true).await?.recovery_key);
@@ -545,7 +544,7 @@ impl Store {
     }
 
     #[boxed]
-    pub async fn set(&self, name: &str, change: &VolumeChange) -> Result<VolumeStatus, KeepError> {
+    pub async fn set(&self, name: &str, change: &VolumeChange) -> Result<VolumeStatus, Failure> {
         let infos = self.registry.list().await.map_err(|e| self.failure(name, &e))?;
         let Some(old) = infos.into_iter().find(|v| v.name == name) else {
             return Err(self.failure(name, &FsError::NotFound));
@@ -560,7 +559,7 @@ impl Store {
                     ..properties.clone()
                 };
                 if of_data(&old.properties) != new {
-                    return Err(KeepError::invalid(format!(
+                    return Err(Failure::invalid(format!(
                         "'{}/{name}' is a copy as files: of these settings only the compression and the record size do something here",
                         self.name
                     ))
@@ -573,7 +572,7 @@ impl Store {
             }
             // Everything in it lies as it came.
             false if old.replica => {
-                return Err(KeepError::invalid(format!(
+                return Err(Failure::invalid(format!(
                     "'{}/{name}' is a replica, which keeps what comes as it comes: these settings would do nothing here",
                     self.name
                 ))
@@ -591,10 +590,10 @@ impl Store {
     /// Refuses while a snapshot of the volume is held or has clones; unless it goes `with_snapshots`, while there is any. A replica is
     /// nothing but its snapshots.
     #[boxed]
-    pub async fn may_be_destroyed(&self, name: &str, with_snapshots: bool) -> Result<(), KeepError> {
+    pub async fn may_be_destroyed(&self, name: &str, with_snapshots: bool) -> Result<(), Failure> {
         if self.is_read_only() {
             let message = format!("the store '{}' is served read-only here", self.name);
-            return Err(KeepError::invalid(message).action("destroy the volume on the machine that writes it"));
+            return Err(Failure::invalid(message).action("destroy the volume on the machine that writes it"));
         }
         self.check_unheld(name).await?;
         if with_snapshots || self.is_replica(name).await? {
@@ -611,13 +610,13 @@ impl Store {
             1 => format!("a snapshot, {full}@{}, which", newest.name),
             count => format!("{count} snapshots, the newest of them {full}@{}, which", newest.name),
         };
-        Err(KeepError::busy(format!("the volume '{full}' has {count} would be lost with it")).action(format!(
+        Err(Failure::busy(format!("the volume '{full}' has {count} would be lost with it")).action(format!(
             "look at them with: larder snap list {full}; delete all of it with: larder volume destroy {full} --with-snapshots"
         )))
     }
 
     /// Refuses while a snapshot of the volume is held, or has clones. One that cannot be opened holds nothing.
-    pub(crate) async fn check_unheld(&self, name: &str) -> Result<(), KeepError> {
+    pub(crate) async fn check_unheld(&self, name: &str) -> Result<(), Failure> {
         let has_clones = match self.registry.replica(name).await {
             Ok(replica) => replica.snapshots.iter().any(|one| !one.clones.is_empty()),
             Err(_) => {
@@ -631,7 +630,7 @@ impl Store {
         self.check_held(name).await
     }
 
-    async fn check_held(&self, name: &str) -> Result<(), KeepError> {
+    async fn check_held(&self, name: &str) -> Result<(), Failure> {
         let held = match self.registry.replica(name).await {
             Ok(replica) => replica.snapshots.into_iter().find(|one| !one.holds.is_empty()).map(|one| one.name),
             Err(_) => {
@@ -641,14 +640,14 @@ impl Store {
         };
         held.map_or(Ok(()), |held| {
             let full = format!("{}/{name}@{held}", self.name);
-            Err(KeepError::busy(format!("the snapshot {full} is held, so its volume stays"))
+            Err(Failure::busy(format!("the snapshot {full} is held, so its volume stays"))
                 .action(format!("see why with: larder snap list {}/{name} --holds", self.name)))
         })
     }
 
     /// Refuses while a snapshot of any volume is held.
     #[boxed]
-    pub async fn check_all_unheld(&self) -> Result<(), KeepError> {
+    pub async fn check_all_unheld(&self) -> Result<(), Failure> {
         for info in self.registry.list().await.unwrap_or_default() {
             self.check_held(&info.name).await?;
         }
@@ -656,7 +655,7 @@ impl Store {
     }
 
     #[boxed]
-    pub async fn destroy(&self, name: &str) -> Result<(), KeepError> {
+    pub async fn destroy(&self, name: &str) -> Result<(), Failure> {
         let infos = self.registry.list().await.map_err(|e| self.failure(name, &e))?;
         let is_it = |info: &&VolumeInfo| info.name == name;
         for info in infos.iter().filter(is_it) {
@@ -674,7 +673,7 @@ impl Store {
     }
 
     #[boxed]
-    pub async fn check(&self, name: &str, read_data: bool) -> Result<CheckResult, KeepError> {
+    pub async fn check(&self, name: &str, read_data: bool) -> Result<CheckResult, Failure> {
         let _use = self.uses.begin(name, "a check".into());
         let _bypass = match &self.ground {
             Ground::Bucket(bucket) if read_data => bucket.without_cache(),
@@ -696,33 +695,34 @@ impl Store {
         })
     }
 
-    pub fn failure(&self, volume: &str, error: &FsError) -> KeepError {
+    pub fn failure(&self, volume: &str, error: &FsError) -> Failure {
         let what = format!("volume '{}/{volume}'", self.name);
         match error {
-            FsError::NotFound => KeepError::not_found(format!("there is no {what}"))
-                .action("see which there are with: larder volume list"),
-            FsError::Exists => KeepError::exists(format!("{what} exists already")),
+            FsError::NotFound => {
+                Failure::not_found(format!("there is no {what}")).action("see which there are with: larder volume list")
+            }
+            FsError::Exists => Failure::exists(format!("{what} exists already")),
             FsError::Locked => keyrings::locked(&format!("{}/{volume}", self.name)),
-            FsError::Replica => KeepError::invalid(format!("{what} is a replica: it only receives snapshots")).action(
+            FsError::Replica => Failure::invalid(format!("{what} is a replica: it only receives snapshots")).action(
                 format!("make a volume of it, which receives no more: larder volume promote {}/{volume}", self.name),
             ),
-            FsError::Refused(why) => KeepError::invalid(why.to_string()),
+            FsError::Refused(why) => Failure::invalid(why.to_string()),
             other => translate::volume_error(what, other),
         }
     }
 
     /// The failure of a caller whose [`Patience`] is over; `outcome` says what has become of the volume.
-    pub fn still_in_use(&self, volume: &str, outcome: &str) -> KeepError {
+    pub fn still_in_use(&self, volume: &str, outcome: &str) -> Failure {
         let uses = self.uses.of(volume);
         let by = if uses.is_empty() { String::new() } else { format!(" by {}", uses.join(", ")) };
-        KeepError::busy(format!("the volume '{}/{volume}' is still in use{by}; {outcome}", self.name))
+        Failure::busy(format!("the volume '{}/{volume}' is still in use{by}; {outcome}", self.name))
             .action("end what uses it, or wait until it is done; then try again")
     }
 
     /// Flushes and closes everything (`storage.closing_order`). A volume that cannot flush is
     /// reported; the pool closes all the same.
     #[boxed]
-    pub async fn close(&self) -> Result<(), KeepError> {
+    pub async fn close(&self) -> Result<(), Failure> {
         self.passes.stop_all().await;
         self.imports.stop().await;
         let pool = match &self.ground {
@@ -740,7 +740,7 @@ impl Store {
     }
 
     /// Within bounds: a bucket may not answer for days.
-    async fn close_registry(&self) -> Result<(), KeepError> {
+    async fn close_registry(&self) -> Result<(), Failure> {
         match tokio::time::timeout(CLOSE_WAIT_MAX, self.registry.close()).await {
             Ok(closed) => {
                 closed.map_err(|e| translate::volume_error(format_args!("closing the volumes of '{}'", self.name), &e))
@@ -750,7 +750,7 @@ impl Store {
                     "the store '{}' did not answer while its volumes were closed: what was not acknowledged is lost",
                     self.name
                 );
-                Err(KeepError::unavailable(message))
+                Err(Failure::unavailable(message))
             }
         }
     }
@@ -758,7 +758,7 @@ impl Store {
     /// Closes, and marks the pool as ready for another machine. Where a volume cannot flush, the pool closes without the mark
     /// (`storage.closing_order`).
     #[boxed]
-    pub async fn export(&self) -> Result<(), KeepError> {
+    pub async fn export(&self) -> Result<(), Failure> {
         self.passes.stop_all().await;
         self.imports.stop().await;
         let Some(pool) = self.disk_pool() else { return self.close().await };

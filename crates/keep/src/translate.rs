@@ -3,32 +3,31 @@
 use std::fmt;
 
 use larder_api::{
-    DiskStatus, PoolChange, PoolChangePlan, PoolEvent, PoolHistory, PoolListed, PoolMoving, PoolStatus, PoolWorth,
-    ScrubStatus, VolumeChange, VolumeStatus,
+    DiskStatus, Failure, FailureKind, PoolChange, PoolChangePlan, PoolEvent, PoolHistory, PoolListed, PoolMoving,
+    PoolStatus, PoolWorth, ScrubStatus, VolumeChange, VolumeStatus,
 };
 use larder_fs::{Contents, FsError, StatFs};
 use larder_pool::{Change, DiskState, PoolError, PoolState};
 use larder_volume::{Properties, SyncMode, VolumeInfo};
 
-use crate::error::{KeepError, Words};
 use crate::owner_quotas;
 
 /// The pool's errors say the way out themselves; their causes follow.
-pub fn pool_error(error: &PoolError) -> KeepError {
+pub fn pool_error(error: &PoolError) -> Failure {
     let kind = match error {
-        PoolError::Locked { .. } | PoolError::InUse { .. } => KeepError::Busy,
-        PoolError::NotEmpty { .. } | PoolError::AlreadyLabelled { .. } => KeepError::Exists,
-        PoolError::NoPool(_) | PoolError::NoFolder(_) => KeepError::NotFound,
+        PoolError::Locked { .. } | PoolError::InUse { .. } => FailureKind::Busy,
+        PoolError::NotEmpty { .. } | PoolError::AlreadyLabelled { .. } => FailureKind::Exists,
+        PoolError::NoPool(_) | PoolError::NoFolder(_) => FailureKind::NotFound,
         PoolError::BadName(_)
         | PoolError::TooFewDisks { .. }
         | PoolError::TooManyDisks { .. }
         | PoolError::BadWidth { .. }
         | PoolError::SameDisk(..)
-        | PoolError::SeveralPools(_) => KeepError::Invalid,
-        PoolError::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => KeepError::Denied,
-        _ => KeepError::Unavailable,
+        | PoolError::SeveralPools(_) => FailureKind::Invalid,
+        PoolError::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => FailureKind::Denied,
+        _ => FailureKind::Unavailable,
     };
-    let failure = kind(Words::of(chain(error)));
+    let failure = Failure::new(kind, chain(error));
     match error {
         PoolError::InUse { .. } => failure.action("if that host is gone for good, repeat the command with --force"),
         PoolError::ChangesLost { pool, .. } => failure.action(format!(
@@ -63,16 +62,16 @@ fn chain(error: &dyn std::error::Error) -> String {
 /// The advice for a volume that cannot be read.
 const LOOK_OR_RECOVER: &str = "look at the disks with: larder pool status; if they are all there, save what can be read with: larder recover --disk DIR... --to DIR";
 
-pub fn volume_error(what: impl fmt::Display, error: &FsError) -> KeepError {
+pub fn volume_error(what: impl fmt::Display, error: &FsError) -> Failure {
     let kind = match error {
-        FsError::NotFound => KeepError::NotFound,
-        FsError::Exists => KeepError::Exists,
-        FsError::Busy(_) => KeepError::Busy,
-        FsError::Access | FsError::NotPermitted => KeepError::Denied,
-        FsError::Invalid(_) | FsError::NameTooLong | FsError::Refused(_) => KeepError::Invalid,
-        _ => KeepError::Unavailable,
+        FsError::NotFound => FailureKind::NotFound,
+        FsError::Exists => FailureKind::Exists,
+        FsError::Busy(_) => FailureKind::Busy,
+        FsError::Access | FsError::NotPermitted => FailureKind::Denied,
+        FsError::Invalid(_) | FsError::NameTooLong | FsError::Refused(_) => FailureKind::Invalid,
+        _ => FailureKind::Unavailable,
     };
-    let failure = kind(Words::of(format!("{what}: {error}")));
+    let failure = Failure::new(kind, format!("{what}: {error}"));
     match error {
         FsError::Io(_) | FsError::Poisoned(_) => failure.action(LOOK_OR_RECOVER),
         FsError::Unsupported(_) => failure.action("install a newer larder"),
@@ -159,9 +158,9 @@ fn moving(moving: larder_pool::Moving) -> PoolMoving {
     }
 }
 
-pub fn change(change: PoolChange) -> Result<Change, KeepError> {
+pub fn change(change: PoolChange) -> Result<Change, Failure> {
     let layout =
-        |text: String| text.parse().map_err(|e: larder_pool::ParseLayoutError| KeepError::invalid(e.to_string()));
+        |text: String| text.parse().map_err(|e: larder_pool::ParseLayoutError| Failure::invalid(e.to_string()));
     Ok(match change {
         PoolChange::Add { disks, spare } => Change::Add { disks, spare },
         PoolChange::Replace { old, new } => Change::Replace { old, new },
@@ -277,13 +276,13 @@ fn ratio(contents: Contents) -> f64 {
 }
 
 /// `old` with what `change` names.
-pub fn changed(old: Properties, change: &VolumeChange) -> Result<Properties, KeepError> {
-    let unknown = |what: &str, text: &str| KeepError::invalid(format!("'{text}' is not a {what}"));
+pub fn changed(old: Properties, change: &VolumeChange) -> Result<Properties, Failure> {
+    let unknown = |what: &str, text: &str| Failure::invalid(format!("'{text}' is not a {what}"));
     Ok(Properties {
         record_bytes: change.record_bytes.unwrap_or(old.record_bytes),
         compression: match &change.compression {
             None => old.compression,
-            Some(text) => text.parse().map_err(KeepError::invalid)?,
+            Some(text) => text.parse().map_err(Failure::invalid)?,
         },
         quota_bytes: match change.quota_bytes {
             None => old.quota_bytes,
@@ -335,7 +334,7 @@ mod tests {
     fn who_may_not_is_told_so() {
         let error =
             |kind: std::io::ErrorKind| PoolError::Io { what: "open", path: "/mnt/a".into(), source: kind.into() };
-        assert!(matches!(pool_error(&error(std::io::ErrorKind::PermissionDenied)), KeepError::Denied(_)));
-        assert!(matches!(pool_error(&error(std::io::ErrorKind::NotFound)), KeepError::Unavailable(_)));
+        assert_eq!(pool_error(&error(std::io::ErrorKind::PermissionDenied)).kind, FailureKind::Denied);
+        assert_eq!(pool_error(&error(std::io::ErrorKind::NotFound)).kind, FailureKind::Unavailable);
     }
 }

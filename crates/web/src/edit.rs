@@ -3,7 +3,7 @@
 //! - `edit.only_changes_sent`: such a form carries the state it showed, so a field that the person left alone is not
 //!   sent. A field that somebody else changed meanwhile is never set back: the form is refused, with its entries kept.
 
-use larder_api::{Failure, FailureKind};
+use larder_api::Failure;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -34,7 +34,7 @@ pub fn shown<T: DeserializeOwned>(form: &Form) -> Result<T, Failure> {
 }
 
 pub fn changed_meanwhile(what: &str) -> Failure {
-    Failure::new(FailureKind::Busy, format!("{what} was changed meanwhile: nothing was saved"))
+    Failure::busy(format!("{what} was changed meanwhile: nothing was saved"))
 }
 
 fn map_of<T: Serialize>(fields: &T) -> Map<String, Value> {

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use aws_lc_rs::{digest, hmac};
-use larder_api::{Failure, FailureKind};
+use larder_api::Failure;
 use larder_base::hex;
 use parking_lot::Mutex;
 use qrcodegen::{QrCode, QrCodeEcc};
@@ -252,7 +252,7 @@ impl Kept {
 }
 
 fn unreadable() -> Failure {
-    Failure::new(FailureKind::Unavailable, "nothing was changed: the second factors cannot be read").action(
+    Failure::unavailable("nothing was changed: the second factors cannot be read").action(
         "Restore the file page_factors in the data folder; or stop larder, remove the file and with it all second \
          factors, and start larder again",
     )
@@ -320,7 +320,7 @@ impl Factors {
             // Of users who are gone, or of this one's predecessor.
             kept.issued.retain(|other, one| one.subject != *subject && (other != user || one.uid == uid));
             if kept.issued.contains_key(user) {
-                return Err(Failure::new(FailureKind::Exists, format!("{user} is bound to somebody else there")));
+                return Err(Failure::exists(format!("{user} is bound to somebody else there")));
             }
             kept.issued.insert(user.to_owned(), Issued { uid, subject: subject.clone() });
             Ok(())
@@ -370,7 +370,7 @@ impl Factors {
         let add = |kept: &mut Kept| {
             // `factors.passkey_of_one`
             if kept.of.values().flat_map(|factor| &factor.passkeys).any(|other| other.id == passkey.id) {
-                return Err(Failure::new(FailureKind::Exists, "nothing was added: this passkey is somebody's already"));
+                return Err(Failure::exists("nothing was added: this passkey is somebody's already"));
             }
             let factor = kept.of.entry(user.to_owned()).or_insert_with(|| {
                 let drawn = recovery_codes();
@@ -434,11 +434,8 @@ impl Factors {
         self.change_passkey(user, id, count, keep).await?;
         match is_copied {
             false => Ok(()),
-            true => Err(Failure::new(
-                FailureKind::Denied,
-                "the counter of the passkey went back: somebody has a copy of it",
-            )
-            .action("Log in by another factor, and remove the passkey")),
+            true => Err(Failure::denied("the counter of the passkey went back: somebody has a copy of it")
+                .action("Log in by another factor, and remove the passkey")),
         }
     }
 

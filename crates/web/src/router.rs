@@ -567,7 +567,7 @@ fn refused(visit: &Visit<'_>, route: &Route) -> Outcome {
         None => Outcome::Go(Local::of("/login")),
         Some(Role::User) if route.path == "/" => Outcome::Go(Local::of("/me")),
         Some(role) => {
-            let failure = Failure::new(FailureKind::Denied, format!("a {} may not do this", role.word()));
+            let failure = Failure::denied(format!("a {} may not do this", role.word()));
             visit.failure(StatusCode::FORBIDDEN, "Not allowed", failure.action("Ask the owner of this box"))
         }
     }
@@ -599,8 +599,7 @@ fn meant(visit: &Visit<'_>, headers: &HeaderMap) -> Result<(), Failure> {
     if matches!(site, "" | "same-origin" | "none") && right.is_some_and(|right| is_same(given, &right)) {
         return Ok(());
     }
-    let failure =
-        Failure::new(FailureKind::Denied, "nothing was changed: this form is from another session or another site");
+    let failure = Failure::denied("nothing was changed: this form is from another session or another site");
     Err(failure.action("Open the page again and send the form from there; the browser must accept cookies"))
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use askama::Template;
 use hyper::StatusCode;
+use larder_api::Failure;
 use larder_api::endpoint::{self, Param};
-use larder_api::{Failure, FailureKind};
 use larder_base::{Clock, hex};
 use tokio::sync::mpsc;
 
@@ -320,7 +320,7 @@ pub fn page(template: &impl Template) -> Answer {
 }
 
 pub fn rendered(template: &impl Template) -> Result<String, Failure> {
-    template.render().map_err(|e| Failure::new(FailureKind::Internal, format!("the page could not be made: {e}")))
+    template.render().map_err(|e| Failure::internal(format!("the page could not be made: {e}")))
 }
 
 pub fn new_nonce() -> String {

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use http_body_util::{BodyExt, Full};
 use hyper::{Method, Request, Response, StatusCode};
-use larder_api::{Failure, FailureKind};
+use larder_api::Failure;
 use larder_base::{Clock, SystemClock};
 use larder_web::{
     Act, Ask, Asker, BASE, Body, Fetch, Issuer, IssuerOptions, LogIn, Options, Peer, ROUTES, Refusal, Role, Standing,
@@ -54,7 +54,7 @@ impl Ask for Recorded {
                     Err(Failure::invalid(text("refused")).action(text("action")))
                 }
                 Some(answer) => Ok(Bytes::from(answer.to_string())),
-                None => Err(Failure::new(FailureKind::NotFound, format!("nothing recorded for {key}"))),
+                None => Err(Failure::not_found(format!("nothing recorded for {key}"))),
             }
         })
     }

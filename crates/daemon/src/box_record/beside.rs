@@ -13,14 +13,12 @@
 use std::collections::BTreeMap;
 
 use futures::TryStreamExt;
-use larder_api::{Failure, FailureKind, SentRecord};
+use larder_api::{Failure, SentRecord};
 use larder_base::hex;
 use larder_crypt::Keyring;
 use larder_keep::Store;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutPayload};
-
-use crate::translate::as_failure;
 
 /// What fits into one request of the API, with room for the rest of it.
 pub(super) const SEALED_BYTES_MAX: usize = 7 << 20;
@@ -41,14 +39,14 @@ struct Kept {
 
 /// The place of the records beside a replica.
 async fn folder_of(pool: &Store, volume: &str) -> Result<Path, Failure> {
-    let infos = pool.registry.list().await.map_err(|error| as_failure(pool.failure(volume, &error)))?;
+    let infos = pool.registry.list().await.map_err(|error| pool.failure(volume, &error))?;
     let info = infos.into_iter().find(|info| info.name == volume);
-    let info = info.ok_or_else(|| as_failure(pool.failure(volume, &larder_fs::FsError::NotFound)))?;
+    let info = info.ok_or_else(|| pool.failure(volume, &larder_fs::FsError::NotFound))?;
     Ok(Path::from("replica-boxes").join(info.id.to_string()))
 }
 
 fn unavailable(error: &dyn std::fmt::Display) -> Failure {
-    Failure::new(FailureKind::Unavailable, format!("the record of the sender: {error}"))
+    Failure::unavailable(format!("the record of the sender: {error}"))
 }
 
 /// The newest first.
@@ -104,7 +102,7 @@ pub(crate) async fn keep_beside(pool: &Store, volume: &str, sent: &SentRecord) -
     if hex::decode(&sent.sealed).is_none_or(|sealed| sealed.len() > SEALED_BYTES_MAX) {
         return Err(wrong("it is too large, or has no digits".to_owned()));
     }
-    if !pool.is_replica(volume).await.map_err(as_failure)? {
+    if !pool.is_replica(volume).await? {
         return Err(Failure::invalid(format!("'{}/{volume}' is no replica", pool.name)));
     }
     add(&*pool.store(), &folder_of(pool, volume).await?, sent).await
@@ -115,8 +113,7 @@ async fn add(store: &dyn ObjectStore, folder: &Path, sent: &SentRecord) -> Resul
     for one in &all {
         // One that is damaged tells nothing.
         let Ok(newest) = read(store, &one.path).await else { continue };
-        let refused =
-            |why: String| Failure::new(FailureKind::Denied, format!("this record of a box is not taken: {why}"));
+        let refused = |why: String| Failure::denied(format!("this record of a box is not taken: {why}"));
         if !follows(&newest, sent).map_err(refused)? {
             return Ok(());
         }
@@ -149,7 +146,7 @@ pub(super) async fn read_beside(pool: &Store, volume: &str) -> Result<(Vec<SentR
     match (found.is_empty(), notes.first()) {
         (true, None) => Err(Failure::not_found(format!("no box has sent its record to '{}/{volume}'", pool.name))
             .action("a larder that replicates into it sends one with the next snapshot")),
-        (true, Some(why)) => Err(Failure::new(FailureKind::Unavailable, why.clone())),
+        (true, Some(why)) => Err(Failure::unavailable(why.clone())),
         (false, _) => Ok((found, notes)),
     }
 }
@@ -157,6 +154,7 @@ pub(super) async fn read_beside(pool: &Store, volume: &str) -> Result<(Vec<SentR
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use larder_api::FailureKind;
     use larder_crypt::{Cipher, Secret, Work};
     use object_store::memory::InMemory;
 

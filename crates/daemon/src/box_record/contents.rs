@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use larder_api::{Failure, FailureKind};
+use larder_api::Failure;
 use larder_base::hex;
 use larder_web::factors_without_uses;
 use serde::{Deserialize, Serialize};
@@ -230,7 +230,7 @@ impl Contents {
         if bytes.len() > CONTENTS_BYTES_MAX {
             let message =
                 format!("the record of this box has {} bytes, and {CONTENTS_BYTES_MAX} is the most", bytes.len());
-            return Err(Failure::new(FailureKind::Unavailable, message)
+            return Err(Failure::unavailable(message)
                 .action("end links and tokens that nobody needs: larder link list; larder token list"));
         }
         Ok(bytes)
@@ -418,7 +418,7 @@ pub fn finish_pending(data: &Path) -> Result<bool, Failure> {
         Err(error) => return Err(Failure::io(format_args!("cannot read {}", file.display()), &error)),
     };
     let pending: Pending = serde_json::from_slice(&bytes).map_err(|error| {
-        Failure::new(FailureKind::Unavailable, format!("{} is damaged: {error}", file.display()))
+        Failure::unavailable(format!("{} is damaged: {error}", file.display()))
             .action(format!("remove it, and import or restore again: rm {}", larder_base::shell::word(&file)))
     })?;
     pending.finish(data)?;
@@ -430,7 +430,7 @@ fn config_of(files: &[KeptFile]) -> Result<&str, Failure> {
         Bytes::Text(text) => Some(text.as_str()),
         Bytes::Hex(_) => None,
     });
-    text.ok_or_else(|| Failure::new(FailureKind::Unavailable, format!("the record of the box has no {CONFIG_NAME}")))
+    text.ok_or_else(|| Failure::unavailable(format!("the record of the box has no {CONFIG_NAME}")))
 }
 
 fn read_bounded(path: &Path, max: u64) -> std::io::Result<Vec<u8>> {

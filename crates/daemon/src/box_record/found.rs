@@ -78,7 +78,7 @@ async fn open_one(store: &Arc<dyn ObjectStore>, all: &[Listed], secret: &Arc<Sec
         }
     }
     let Some((keyring, master)) = opened else {
-        return Err(Failure::new(FailureKind::Unavailable, "the record of the box has lost its keyring"));
+        return Err(Failure::unavailable("the record of the box has lost its keyring"));
     };
     let keys = wipe::without_contents(|| keyring.keys(&master)).map_err(|error| own::failure(&error))?;
     let (keys, mut notes) = (Arc::new(keys), Vec::new());
@@ -88,7 +88,7 @@ async fn open_one(store: &Arc<dyn ObjectStore>, all: &[Listed], secret: &Arc<Sec
             Err(failure) => notes.push(failure.message),
         }
     }
-    Err(Failure::new(FailureKind::Unavailable, format!("no version of the box can be read: {}", notes.join("; "))))
+    Err(Failure::unavailable(format!("no version of the box can be read: {}", notes.join("; "))))
 }
 
 /// On a thread of its own: a passphrase takes a second of a core, on purpose.
@@ -99,7 +99,7 @@ pub(super) async fn unlocked(keyring: Keyring, secret: &Arc<Secret>) -> Result<(
     done.map_err(|error| match error {
         KeyringError::Refused(what) => {
             let what = if what == "passphrase" { "password" } else { what };
-            Failure::new(FailureKind::Denied, format!("the record of the box does not open with this {what}")).action(
+            Failure::denied(format!("the record of the box does not open with this {what}")).action(
                 "try the password of another owner, or the recovery key; the data opens without: larder up DIR...",
             )
         }

@@ -23,8 +23,8 @@ use std::time::Duration;
 use larder_api::{BoxRecoveryKey, ConfigHistory, ConfigVersion, ConfigVersionText, Failure, FailureKind, UserRole};
 use larder_base::{hex, task};
 use larder_crypt::Secret;
-use larder_keep::Store;
 use larder_keep::keyrings;
+use larder_keep::{Storage, Store};
 use larder_people::PasswordHash;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
@@ -37,7 +37,7 @@ pub mod found;
 mod notices;
 mod own;
 pub(super) mod passwords;
-mod restore;
+pub(super) mod restore;
 mod sent;
 pub mod versions;
 
@@ -46,7 +46,10 @@ use own::Own;
 use passwords::{Held, Passwords};
 use versions::{Listed, Place};
 
-use super::{Daemon, NtHashes};
+use super::NtHashes;
+use super::document::Document;
+use super::folder::DataFolder;
+use super::replication::runs::Runs;
 use larder_config::differences::differences;
 use larder_config::machine;
 use larder_config::{Config, VolumeName};
@@ -71,23 +74,34 @@ pub struct BoxRecord {
     last: Mutex<Option<Contents>>,
     /// The newest version that each machine with a replica has had.
     sent: Mutex<HashMap<(VolumeName, VolumeName), u64>>,
+    folder: Arc<DataFolder>,
+    document: Arc<Document>,
+    storage: Arc<Storage>,
+    replication: Arc<Runs>,
 }
 
 impl BoxRecord {
-    /// That of the data folder, or the beginning of a new one.
-    pub fn open(data: &Path) -> Result<Self, Failure> {
-        let own = match Own::load(data)? {
+    /// That of the data folder, or the beginning of a new one. `wake`: something of the box may
+    /// have changed.
+    pub fn open(
+        folder: &Arc<DataFolder>,
+        document: &Arc<Document>,
+        storage: &Arc<Storage>,
+        (replication, wake): (&Arc<Runs>, Arc<Notify>),
+    ) -> Result<Self, Failure> {
+        let own = match Own::load(folder.path())? {
             Some(own) => own,
             None => {
                 let own = Own::create()?;
-                own.save(data)?;
+                own.save(folder.path())?;
                 own
             }
         };
-        let wake = Arc::new(Notify::new());
         let passwords = Arc::new(Passwords { wake: Arc::clone(&wake), ..Passwords::default() });
         let (last, sent) = Default::default();
-        Ok(Self { own: own.into(), passwords, wake, last, sent })
+        let (folder, document) = (Arc::clone(folder), Arc::clone(document));
+        let (storage, replication) = (Arc::clone(storage), Arc::clone(replication));
+        Ok(Self { own: own.into(), passwords, wake, last, sent, folder, document, storage, replication })
     }
 
     /// Something of the box may have changed.
@@ -120,17 +134,18 @@ fn digest(bytes: &[u8]) -> String {
 }
 
 /// Writes the record whenever it changes, until the daemon stops.
-pub async fn run(daemon: Arc<Daemon>) {
+pub async fn run(record: Arc<BoxRecord>) {
+    let file = &record.document.file;
     // A link to it may lie elsewhere.
-    let file = std::fs::canonicalize(&daemon.file).unwrap_or_else(|_| daemon.file.clone());
-    let notices = notices::Notices::of(daemon.folder.path(), &file);
+    let file = std::fs::canonicalize(file).unwrap_or_else(|_| file.clone());
+    let notices = notices::Notices::of(record.folder.path(), &file);
     if let Err(error) = &notices {
         tracing::warn!(%error, "changes of the data folder by other programs are in the record of this box at the next start");
     }
     let mut said = None;
     let mut retry = RETRY;
     loop {
-        let kept = daemon.keep_record().await;
+        let kept = record.keep().await;
         let again = match kept {
             Ok(notes) => {
                 let notes = (!notes.is_empty()).then(|| notes.join("; "));
@@ -164,7 +179,7 @@ pub async fn run(daemon: Arc<Daemon>) {
             }
         };
         tokio::select! {
-            () = daemon.record.wake.notified() => {}
+            () = record.wake.notified() => {}
             () = noticed => {}
             () = later => {}
         }
@@ -172,7 +187,7 @@ pub async fn run(daemon: Arc<Daemon>) {
     }
 }
 
-impl Daemon {
+impl BoxRecord {
     /// Lets a password open the record before it is set (`own.slot_before_password`). Returns what keeps the slot, and what
     /// is to be said about a password that opens nothing.
     pub(super) async fn expect_password(
@@ -181,8 +196,8 @@ impl Daemon {
         password: &str,
         hash: &PasswordHash,
     ) -> Result<(Held, Vec<String>), Failure> {
-        let held = self.record.passwords.hold(user);
-        let mut own = self.record.own.lock().await;
+        let held = self.passwords.hold(user);
+        let mut own = self.own.lock().await;
         let (mut next, of, login) = (own.clone(), user.to_owned(), login_of(hash));
         let secret = Secret::Passphrase(password.to_owned().into());
         let made = task::blocking(move || next.expect_owner(&of, &secret, &login).map(|()| next)).await;
@@ -198,19 +213,19 @@ impl Daemon {
     }
 
     /// Brings the record up to date before an answer. Returns what kept it from that, in words.
-    pub(super) async fn keep_record_before_answer(&self) -> Option<String> {
-        let why = match tokio::time::timeout(ANSWER_MAX, self.keep_record()).await {
+    pub(super) async fn keep_before_answer(&self) -> Option<String> {
+        let why = match tokio::time::timeout(ANSWER_MAX, self.keep()).await {
             Ok(Ok(_)) => return None,
             Ok(Err(failure)) => failure.message,
             Err(_) => "a store did not answer".to_owned(),
         };
-        self.record.wake();
+        self.wake();
         Some(format!("the record of this box in its pools is not up to date: {why}; larder goes on trying"))
     }
 
     /// Writes what is not yet written, at the end.
-    pub(super) async fn keep_record_at_last(&self) {
-        match tokio::time::timeout(LAST_MAX, self.keep_record()).await {
+    pub(super) async fn keep_at_last(&self) {
+        match tokio::time::timeout(LAST_MAX, self.keep()).await {
             Ok(Ok(_)) => {}
             Ok(Err(failure)) => tracing::warn!("the record of this box is not up to date: {}", failure.message),
             Err(_) => tracing::warn!("the record of this box is not up to date: a store did not answer"),
@@ -218,20 +233,20 @@ impl Daemon {
     }
 
     /// Brings the record up to date in every pool. Returns what it lacks, in words.
-    async fn keep_record(&self) -> Result<Vec<String>, Failure> {
-        let mut own = self.record.own.lock().await;
+    async fn keep(&self) -> Result<Vec<String>, Failure> {
+        let mut own = self.own.lock().await;
         let (config, logins) = {
-            let state = self.state.lock().await;
-            (state.config.clone(), logins(&state.config, &state.secrets))
+            let state = self.document.lock().await;
+            (Arc::clone(&state.config), logins(&state.config, &state.secrets))
         };
         if config.pools.is_empty() && config.stores.is_empty() {
             return Ok(Vec::new());
         }
         let mut notes = self.settle_owners(&mut own, &logins).await?;
-        let (data, file, config_now) = (self.folder.path().to_owned(), self.file.clone(), config.clone());
+        let (data, file, now) = (self.folder.path().to_owned(), self.document.file.clone(), Arc::clone(&config));
         let gathered = task::blocking(move || {
             // `contents.no_nt_hashes_without_smb`
-            let nt_hashes = NtHashes::of(&config_now, &file);
+            let nt_hashes = NtHashes::of(&now, &file);
             Gathered::read(&data, &file, nt_hashes)
         });
         let gathered = gathered.await;
@@ -256,7 +271,7 @@ impl Daemon {
         }
         let changes = match is_new {
             true => self.changes_since_last(&own, first, &keys, &gathered).await,
-            false => self.record.last.lock().as_ref().map(|last| last.changes.clone()).unwrap_or_default(),
+            false => self.last.lock().as_ref().map(|last| last.changes.clone()).unwrap_or_default(),
         };
         let by = Writer {
             machine: machine::host_name(),
@@ -282,7 +297,7 @@ impl Daemon {
             (own.newest, own.digest) = (number, now);
             own.save(self.folder.path())?;
             tracing::debug!(number, "wrote a version of this box");
-            *self.record.last.lock() = Some(contents);
+            *self.last.lock() = Some(contents);
             // Machines that keep replicas of this box's volumes get it, too.
             self.replication.wake();
         }
@@ -317,7 +332,7 @@ impl Daemon {
 
     /// Slots for owners whose passwords are known, and none for others (`own.slots_follow_logins`).
     async fn settle_owners(&self, own: &mut Own, logins: &BTreeMap<String, String>) -> Result<Vec<String>, Failure> {
-        let passwords = &self.record.passwords;
+        let passwords = &self.passwords;
         let held = passwords.held.lock().clone();
         let mut changed = own.keep_owners(logins, &held)?;
         let mut notes = Vec::new();
@@ -382,7 +397,7 @@ impl Daemon {
         keys: &Arc<larder_crypt::Keys>,
         now: &Gathered,
     ) -> Vec<String> {
-        let known = self.record.last.lock().clone();
+        let known = self.last.lock().clone();
         let before = match known {
             Some(known) => Some(known),
             None => match self.own_versions(own, pool).await.ok().and_then(|all| all.first().copied()) {
@@ -400,20 +415,20 @@ impl Daemon {
 
     fn entries_that_differ(&self, before: &Contents, now: &Gathered) -> Vec<String> {
         let (Ok(old), Ok(new)) = (before.config(), now.config()) else { return Vec::new() };
-        let parsed = |text: &str| Config::parse(text, &self.file);
+        let parsed = |text: &str| Config::parse(text, &self.document.file);
         match (parsed(old), parsed(new)) {
             (Ok(before), Ok(after)) => {
-                let all = differences((&before, old), (&after, new), &self.file);
+                let all = differences((&before, old), (&after, new), &self.document.file);
                 all.into_iter().map(|one| one.entry).collect()
             }
             _ => vec!["larder.toml".to_owned()],
         }
     }
 
-    pub async fn config_history(&self) -> Result<ConfigHistory, Failure> {
-        let own = self.record.own.lock().await.clone();
+    pub async fn history(&self) -> Result<ConfigHistory, Failure> {
+        let own = self.own.lock().await.clone();
         let keys = own.keys()?;
-        let lacking = self.record.passwords.lacking.lock().clone();
+        let lacking = self.passwords.lacking.lock().clone();
         let (mut found, mut notes) = (Vec::new(), lacking.iter().map(|name| opens_later(name)).collect::<Vec<_>>());
         for pool in self.storage.all() {
             for listed in self.own_versions(&own, &pool).await? {
@@ -433,7 +448,7 @@ impl Daemon {
 
     /// A version of this box, from whichever pool has it.
     async fn version(&self, number: u64) -> Result<Contents, Failure> {
-        let own = self.record.own.lock().await.clone();
+        let own = self.own.lock().await.clone();
         let keys = own.keys()?;
         let mut failed = None;
         for pool in self.storage.all() {
@@ -451,7 +466,7 @@ impl Daemon {
         }))
     }
 
-    pub async fn config_version(&self, number: &str) -> Result<ConfigVersionText, Failure> {
+    pub async fn version_text(&self, number: &str) -> Result<ConfigVersionText, Failure> {
         let number = number.parse().map_err(|_| {
             Failure::invalid(format!("'{number}' is no number of a version"))
                 .action("see which there are with: larder config history")
@@ -463,24 +478,24 @@ impl Daemon {
 
     /// The recovery key of a box that has none yet.
     pub async fn first_recovery_key(&self) -> Result<Option<String>, Failure> {
-        let mut own = self.record.own.lock().await;
+        let mut own = self.own.lock().await;
         if own.has_recovery() {
             return Ok(None);
         }
         let key = self.renew(&mut own)?;
         drop(own);
-        if let Some(note) = self.keep_record_before_answer().await {
+        if let Some(note) = self.keep_before_answer().await {
             tracing::warn!("{note}");
         }
         Ok(Some(key))
     }
 
     pub async fn renew_recovery_key(&self) -> Result<BoxRecoveryKey, Failure> {
-        let mut own = self.record.own.lock().await;
+        let mut own = self.own.lock().await;
         let recovery_key = self.renew(&mut own)?;
         drop(own);
         // Before anybody writes it down: it opens what the pools have.
-        self.keep_record().await?;
+        self.keep().await?;
         Ok(BoxRecoveryKey { recovery_key })
     }
 
@@ -489,7 +504,7 @@ impl Daemon {
         let text = next.renew_recovery()?;
         next.save(self.folder.path())?;
         *own = next;
-        self.record.wake();
+        self.wake();
         Ok(text)
     }
 }

@@ -151,7 +151,7 @@ impl Own {
             Err(error) => return Err(Failure::io(format_args!("cannot read {}", file.display()), &error)),
         };
         Self::decode(&bytes).map(Some).map_err(|why| {
-            Failure::new(FailureKind::Unavailable, format!("{} is damaged: {why}", file.display())).action(format!(
+            Failure::unavailable(format!("{} is damaged: {why}", file.display())).action(format!(
                 "move it away, and larder begins a new record of this box: mv {0} {0}.damaged",
                 larder_base::shell::word(&file)
             ))

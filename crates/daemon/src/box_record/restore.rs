@@ -5,17 +5,32 @@
 //!   between leaves the files of the version together (`contents.whole_or_nothing`).
 //! - `restore.pools_stay`: pools are where they are now, whatever the version says of their disks.
 
-use larder_api::{ConfigApplied, ConfigApply, ConfigRestore, ConfigText, Failure, FailureKind};
-use larder_keep::keyrings;
+use std::sync::Arc;
 
-use super::Daemon;
+use larder_api::{ConfigApplied, ConfigApply, ConfigRestore, ConfigText, Failure};
+use larder_keep::{Storage, keyrings};
+
+use super::BoxRecord;
 use super::contents::{Contents, Gathered, Writer};
+use crate::applying::Applying;
+use crate::document::Document;
+use crate::folder::DataFolder;
+use crate::links::HeldLinks;
 use crate::tokens::Tokens;
 use crate::{NtHashes, Secrets};
 use larder_config::edit::Editor;
 
-impl Daemon {
-    pub async fn restore_config(&self, asked: ConfigRestore) -> Result<ConfigApplied, Failure> {
+pub struct Restoring {
+    pub document: Arc<Document>,
+    pub storage: Arc<Storage>,
+    pub folder: Arc<DataFolder>,
+    pub record: Arc<BoxRecord>,
+    pub applying: Arc<Applying>,
+    pub links: Arc<HeldLinks>,
+}
+
+impl Restoring {
+    pub async fn restore(&self, asked: ConfigRestore) -> Result<ConfigApplied, Failure> {
         match (asked.number, &asked.from) {
             (Some(number), None) => self.restore_version(number, &asked).await,
             (_, Some(_)) => self.restore_from_replica(asked).await,
@@ -24,9 +39,9 @@ impl Daemon {
     }
 
     async fn restore_version(&self, number: u64, asked: &ConfigRestore) -> Result<ConfigApplied, Failure> {
-        let version = self.version(number).await?;
-        let text = self.with_pools_of_now(version.config()?).await?;
-        let plan = self.plan_config(&ConfigText { text: text.clone(), name: None }).await?;
+        let version = self.record.version(number).await?;
+        let text = self.with_pools_of_now(version.config()?)?;
+        let plan = self.applying.plan_for(&ConfigText { text: text.clone(), name: None }).await?;
         let mut notes = vec![format!(
             "passwords, app tokens and links will be those of version {number}; host keys and certificates that differ count from the \
              next start on"
@@ -40,7 +55,7 @@ impl Daemon {
             .ok_or_else(|| Failure::invalid("a restoration names the state that it was planned for"))?;
         if plan.base != base {
             let message = format!("{} was changed meanwhile: nothing was restored", plan.file.display());
-            return Err(Failure::new(FailureKind::Busy, message).action("look again with: larder config show N"));
+            return Err(Failure::busy(message).action("look again with: larder config show N"));
         }
         if let Some((_, refused)) = plan.refused().next() {
             return Err(Failure { message: format!("{}; nothing was restored", refused.message), ..refused.clone() });
@@ -72,7 +87,7 @@ impl Daemon {
 
     /// What the box is now, in the form of a version.
     fn as_it_is(&self, like: &Contents) -> Result<Contents, Failure> {
-        let (gathered, _) = Gathered::read(self.folder.path(), &self.file, NtHashes::Kept)?;
+        let (gathered, _) = Gathered::read(self.folder.path(), &self.document.file, NtHashes::Kept)?;
         let by = Writer {
             machine: like.machine.clone(),
             box_name: like.box_name.clone(),
@@ -86,26 +101,25 @@ impl Daemon {
 
     /// Files first; then this process has the people of them.
     async fn put_back(&self, contents: Contents) -> Result<(), Failure> {
-        let mut state = self.state.lock().await;
-        contents.put_back(self.folder.path(), &self.file, None)?;
+        let mut state = self.document.lock().await;
+        contents.put_back(self.folder.path(), &self.document.file, None)?;
         let mut secrets = Secrets::open(self.folder.path())?;
         secrets.take_nt_hashes_of(&state.secrets)?;
         state.tokens = Tokens::open(self.folder.path(), &secrets)?;
         state.secrets = secrets;
         drop(state);
-        self.read_links_again().await
+        self.links.read_again().await
     }
 
     async fn apply_restored(&self, text: String, at_next_start: bool) -> Result<ConfigApplied, Failure> {
-        let plan = self.plan_config(&ConfigText { text: text.clone(), name: None }).await?;
-        self.apply_file(ConfigApply { text, base: plan.base, at_next_start }).await
+        let plan = self.applying.plan_for(&ConfigText { text: text.clone(), name: None }).await?;
+        self.applying.apply(ConfigApply { text, base: plan.base, at_next_start }).await
     }
 
     /// `restore.pools_stay`
-    async fn with_pools_of_now(&self, text: &str) -> Result<String, Failure> {
-        let mut editor = Editor::of(text, &self.file)?;
-        let state = self.state.lock().await;
-        for pool in &state.config.pools {
+    fn with_pools_of_now(&self, text: &str) -> Result<String, Failure> {
+        let mut editor = Editor::of(text, &self.document.file)?;
+        for pool in &self.document.config().pools {
             editor.set_pool_disks(&pool.name, &pool.disks);
         }
         Ok(editor.text())

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use larder_api::{ConfigApplied, ConfigPlan, ConfigRestore, Done, Failure, FailureKind, SentRecord};
+use larder_api::{ConfigApplied, ConfigPlan, ConfigRestore, Done, Failure, SentRecord};
 use larder_base::hex;
 use larder_crypt::Keyring;
 use object_store::memory::InMemory;
@@ -15,22 +15,22 @@ use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
 
 use super::beside::{SEALED_BYTES_MAX, keep_beside, read_beside};
 use super::found::{OpenedBox, unlocked};
+use super::restore::Restoring;
 use super::versions::{self, Place};
-use super::{Daemon, keyrings, own};
+use super::{BoxRecord, keyrings, own};
 use crate::replication::Receiver;
-use crate::translate::as_failure;
 use larder_config::edit::Editor;
 use larder_config::{VolumeName, may_run};
 
-impl Daemon {
+impl BoxRecord {
     /// Sends the newest version of this box to the machine that keeps a replica of one of its volumes, if it has not had it.
     /// A machine with an older larder takes none.
-    pub(crate) async fn send_record(&self, volume: &VolumeName, receiver: &Receiver) {
+    pub(crate) async fn send(&self, volume: &VolumeName, receiver: &Receiver) {
         // The pools of this box have its record.
         let Receiver::Daemon(_, replica, _) = receiver else { return };
-        match self.record_to_send(volume).await {
+        match self.to_send(volume).await {
             Ok(Some(sent)) => match receiver.keep_record(&sent).await {
-                Ok(Done {}) => drop(self.record.sent.lock().insert((volume.clone(), replica.clone()), sent.number)),
+                Ok(Done {}) => drop(self.sent.lock().insert((volume.clone(), replica.clone()), sent.number)),
                 Err(failure) => {
                     tracing::debug!("the record of this box was not taken by {replica}: {}", failure.message)
                 }
@@ -40,15 +40,13 @@ impl Daemon {
         }
     }
 
-    async fn record_to_send(&self, volume: &VolumeName) -> Result<Option<SentRecord>, Failure> {
-        let own = self.record.own.lock().await.clone();
-        if own.newest == 0
-            || self.record.sent.lock().iter().any(|((of, _), number)| of == volume && *number == own.newest)
-        {
+    async fn to_send(&self, volume: &VolumeName) -> Result<Option<SentRecord>, Failure> {
+        let own = self.own.lock().await.clone();
+        if own.newest == 0 || self.sent.lock().iter().any(|((of, _), number)| of == volume && *number == own.newest) {
             return Ok(None);
         }
         let place = Place { box_id: own.id, life: own.life.id };
-        let store = self.storage.pool(Some(&volume.pool)).map_err(as_failure)?.store();
+        let store = self.storage.pool(Some(&volume.pool))?.store();
         let Some(sealed) = versions::raw(&*store, &place.version(own.newest)).await? else { return Ok(None) };
         if sealed.len() > SEALED_BYTES_MAX {
             return Err(Failure::invalid(format!("it has {} bytes, more than fit into a request", sealed.len())));
@@ -63,24 +61,28 @@ impl Daemon {
         }))
     }
 
-    pub async fn receive_record(&self, name: &str, sent: SentRecord) -> Result<(), Failure> {
-        let (pool, volume) = self.storage.named(name).map_err(as_failure)?;
+    pub async fn receive(&self, name: &str, sent: SentRecord) -> Result<(), Failure> {
+        let (pool, volume) = self.storage.named(name)?;
         keep_beside(&pool, &volume, &sent).await
     }
+}
 
+impl Restoring {
     pub(super) async fn restore_from_replica(&self, asked: ConfigRestore) -> Result<ConfigApplied, Failure> {
         let ConfigRestore { number, from, secret, dry_run, .. } = asked;
         let name = from.unwrap_or_default();
         let secret = secret
             .ok_or_else(|| Failure::invalid("the record of a box beside its replica opens with its recovery key"))?;
-        let secret = Arc::new(keyrings::secret_of(secret).map_err(as_failure)?);
-        let (pool, volume) = self.storage.find(&name).await.map_err(as_failure)?;
+        let secret = Arc::new(keyrings::secret_of(secret)?);
+        let (pool, volume) = self.storage.find(&name).await?;
         let (found, skipped) = read_beside(&pool, &volume).await?;
         let (sent, opened, skipped) = open_one(found, number, &secret, skipped).await?;
         let here = VolumeName { pool: pool.name.clone(), volume };
-        let now = std::fs::read_to_string(&self.file).map_err(|e| Failure::io(self.file.display(), &e))?;
+        let now =
+            std::fs::read_to_string(&self.document.file).map_err(|e| Failure::io(self.document.file.display(), &e))?;
         let source = VolumeName::parse(&sent.volume).map_err(Failure::invalid)?;
-        let (text, dropped) = Editor::of(&now, &self.file)?.becoming(opened.contents.config()?, &source, &here)?;
+        let (text, dropped) =
+            Editor::of(&now, &self.document.file)?.becoming(opened.contents.config()?, &source, &here)?;
         let shown = opened.shown(self.folder.path(), Vec::new())?;
         let mut notes = vec![format!(
             "this machine becomes '{}' (version {}, of {}) with the users {}",
@@ -95,10 +97,10 @@ impl Daemon {
         notes.extend(dropped.into_iter().map(|share| format!("the share '{share}' is of a volume that is not here")));
         if !dry_run {
             let own = opened.next_life()?;
-            opened.contents.with_config(text).stage(self.folder.path(), &self.file, Some(own))?;
+            opened.contents.with_config(text).stage(self.folder.path(), &self.document.file, Some(own))?;
             notes.push(format!("now make a volume of the replica: larder volume promote {here}; then restart larder"));
         }
-        Ok(ConfigApplied { plan: ConfigPlan { file: self.file.clone(), ..ConfigPlan::default() }, notes })
+        Ok(ConfigApplied { plan: ConfigPlan { file: self.document.file.clone(), ..ConfigPlan::default() }, notes })
     }
 }
 
@@ -128,9 +130,7 @@ async fn open_one(
 
 /// Opens it where it would be opened in a pool: what is sealed is bound to its place.
 async fn open_sent(sent: &SentRecord, secret: &Arc<larder_crypt::Secret>) -> Result<OpenedBox, Failure> {
-    let damaged = |why: String| {
-        Failure::new(FailureKind::Unavailable, format!("the record beside the replica is damaged: {why}"))
-    };
+    let damaged = |why: String| Failure::unavailable(format!("the record beside the replica is damaged: {why}"));
     let keyring = Keyring::decode(sent.keyring.as_bytes()).map_err(|error| damaged(error.to_string()))?;
     let id = |text: &str| text.parse().map_err(|_| damaged(format!("'{text}' is no id")));
     let place = Place { box_id: id(&sent.box_id)?, life: id(&sent.life)? };

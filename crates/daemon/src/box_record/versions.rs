@@ -13,7 +13,7 @@
 use std::sync::Arc;
 
 use futures::TryStreamExt;
-use larder_api::{Failure, FailureKind};
+use larder_api::Failure;
 use larder_crypt::{Keyring, Keys, SealedStore};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutPayload};
@@ -117,7 +117,7 @@ pub async fn read(
     let found = found.ok_or_else(|| {
         Failure::not_found(format!("there is no {name}")).action("see which there are with: larder config history")
     })?;
-    let damaged = |why: String| Failure::new(FailureKind::Unavailable, format!("{name} is damaged: {why}"));
+    let damaged = |why: String| Failure::unavailable(format!("{name} is damaged: {why}"));
     let contents = Contents::decode(&found).map_err(damaged)?;
     match contents.number == number && contents.box_id == place.box_id && contents.life.id == place.life {
         true => Ok(contents),
@@ -172,7 +172,7 @@ async fn bytes(store: &dyn ObjectStore, path: &Path, max: u64) -> Result<Option<
 }
 
 fn failed(what: &str, error: &dyn std::fmt::Display) -> Failure {
-    Failure::new(FailureKind::Unavailable, format!("the record of the box {what}: {error}"))
+    Failure::unavailable(format!("the record of the box {what}: {error}"))
 }
 
 #[cfg(test)]

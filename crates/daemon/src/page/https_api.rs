@@ -13,7 +13,7 @@ use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Method, Response, StatusCode};
 use larder_api::endpoint::{Declared, status_of};
-use larder_api::{ApiScope, Failure, FailureKind};
+use larder_api::{ApiScope, Failure};
 use larder_base::passed;
 use larder_dav::GuestBody;
 use serde_json::json;
@@ -56,7 +56,7 @@ pub(super) fn grant(headers: &HeaderMap, entitled: &Entitled) -> Option<Grant> {
 /// `https_api.scope_by_declaration`
 fn admit(grant: Option<&Grant>, method: &Method, path: &str) -> Result<(), (StatusCode, Failure)> {
     let Some(grant) = grant else {
-        let failure = Failure::new(FailureKind::Denied, "this needs a token of the API, one that has not ended");
+        let failure = Failure::denied("this needs a token of the API, one that has not ended");
         let failure =
             failure.action("make one: larder token create USER --scope read; send it as: Authorization: Bearer TOKEN");
         return Err((StatusCode::UNAUTHORIZED, failure));
@@ -67,15 +67,11 @@ fn admit(grant: Option<&Grant>, method: &Method, path: &str) -> Result<(), (Stat
         return Err((StatusCode::NOT_FOUND, failure.action(format!("see which there are at {ROOT}{SCHEMA}"))));
     };
     if !endpoint.is_over_https() {
-        let failure = Failure::new(
-            FailureKind::Denied,
-            format!("{} streams, and is on the daemon's socket alone", endpoint.name),
-        );
+        let failure = Failure::denied(format!("{} streams, and is on the daemon's socket alone", endpoint.name));
         return Err((StatusCode::FORBIDDEN, failure));
     }
     if grant.scope == ApiScope::Read && endpoint.changes() {
-        let failure =
-            Failure::new(FailureKind::Denied, format!("a token of scope read changes nothing: {} may", endpoint.name));
+        let failure = Failure::denied(format!("a token of scope read changes nothing: {} may", endpoint.name));
         let failure = failure.action(format!("larder token create {} --scope admin", grant.user));
         return Err((StatusCode::FORBIDDEN, failure));
     }

@@ -8,17 +8,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use futures::StreamExt;
-use larder_api::{Failure, SendRequest, SentSnapshot};
+use larder_api::{Failure, FailureKind, SendRequest, SentSnapshot};
 use larder_base::units::ByteSize;
 use larder_fs::FsError;
-use larder_keep::{KeepError, Store};
+use larder_keep::Store;
 use larder_volume::Volume;
 use larder_volume::replica::Outgoing;
 use parking_lot::Mutex;
 
 use super::plan::{self, Step};
 use super::receiver::{Receiver, Stream};
-use crate::translate::as_failure;
 
 /// The longest reason of a hold, in bytes.
 const REASON_BYTES_MAX: usize = 200;
@@ -90,8 +89,8 @@ impl Courier {
         loop {
             let there = self.receiver.state().await?;
             let volume = match self.although_closed {
-                true => self.pool.volume_anyway(&self.volume).await.map_err(as_failure)?,
-                false => self.pool.volume(&self.volume).await.map_err(as_failure)?,
+                true => self.pool.volume_anyway(&self.volume).await?,
+                false => self.pool.volume(&self.volume).await?,
             };
             let own = snapshots(&volume);
             let step = plan::next(&own, &there, now_ns()).map_err(Failure::invalid)?;
@@ -104,7 +103,7 @@ impl Courier {
             if let (Some(base), Some(place)) = (base, &self.holds_for) {
                 self.hold(&volume, base, &reason(place)).await?;
                 let released = release(&volume, &reason(place), Some(base.number)).await;
-                released.map_err(|error| as_failure(self.pool.failure(&self.volume, &error)))?;
+                released.map_err(|error| self.pool.failure(&self.volume, &error))?;
             }
             let Some(step) = step else {
                 if let (Some(base), None) = (base, copy) {
@@ -128,14 +127,14 @@ impl Courier {
 
     /// The replica has all snapshots. It gets the volume's keyring where that has changed since (`replication.keys_follow`).
     async fn send_keys(&self, newest: &SentSnapshot, there: Option<u64>) -> Result<(), Failure> {
-        let (Some(own), Some(there)) = (self.pool.key_changes(&self.volume).await.map_err(as_failure)?, there) else {
+        let (Some(own), Some(there)) = (self.pool.key_changes(&self.volume).await?, there) else {
             return Ok(());
         };
         if own == there {
             return Ok(());
         }
         let request = SendRequest { snapshot: newest.name.clone(), from: None, resume: None, keys_only: true };
-        self.pass(self.pool.send_out(&self.volume, &request).await.map_err(as_failure)?).await?;
+        self.pass(self.pool.send_out(&self.volume, &request).await?).await?;
         match self.receiver.state().await?.key_changes {
             Some(now) if now != own => Err(Failure::invalid(
                 "the replica keeps other ways to open it than the volume has: its keyring is a later one, or an older larder made it",
@@ -155,7 +154,7 @@ impl Courier {
         match volume.hold_snapshot(&snapshot.name, reason, None).await {
             // Sixty-four reasons keep it as well.
             Ok(()) | Err(FsError::NoSpace(_)) => Ok(()),
-            Err(error) => Err(as_failure(self.pool.failure(&self.volume, &error))),
+            Err(error) => Err(self.pool.failure(&self.volume, &error)),
         }
     }
 
@@ -168,10 +167,10 @@ impl Courier {
         };
         let outgoing = match self.pool.send_out(&self.volume, &request).await {
             // What came in part is of another snapshot that had this name.
-            Err(KeepError::Invalid(_)) if request.resume.is_some() => {
-                self.pool.send_out(&self.volume, &SendRequest { resume: None, ..request }).await.map_err(as_failure)?
+            Err(failure) if failure.kind == FailureKind::Invalid && request.resume.is_some() => {
+                self.pool.send_out(&self.volume, &SendRequest { resume: None, ..request }).await?
             }
-            outgoing => outgoing.map_err(as_failure)?,
+            outgoing => outgoing?,
         };
         {
             let mut progress = self.progress.lock();
@@ -207,7 +206,7 @@ impl Courier {
         copied.map_err(|error| match error {
             FsError::NotFound => Failure::not_found(format!("the snapshot {full} is gone")),
             FsError::Invalid(why) => Failure::invalid(format!("{full}: {why}")),
-            error => as_failure(to.failure(copy, &error)),
+            error => to.failure(copy, &error),
         })
     }
 
@@ -220,7 +219,7 @@ impl Courier {
         let told = Arc::clone(&cut);
         let stream = outgoing.stream.map(move |piece| {
             piece.map_err(|error| {
-                let failure = as_failure(pool.failure(&volume, &error));
+                let failure = pool.failure(&volume, &error);
                 let why = failure.message.clone();
                 told.lock().get_or_insert(failure);
                 why

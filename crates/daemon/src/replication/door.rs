@@ -16,7 +16,7 @@ use larder_base::task;
 use serde::Serialize;
 
 use super::receiver::Receiver;
-use crate::api::Refusal;
+use crate::answer::Refusal;
 use crate::json;
 
 /// A sender that sends no piece for so long is gone. The replica is then free for its next attempt.

@@ -13,7 +13,7 @@ const CODES_MAX: usize = 64;
 
 /// Codes that were given out and not used yet.
 #[derive(Default)]
-pub(crate) struct Invitations(Mutex<Vec<Invitation>>);
+pub struct Invitations(Mutex<Vec<Invitation>>);
 
 pub(super) struct Invitation {
     secret: [u8; SECRET_BYTES],

@@ -18,7 +18,7 @@ use axum::response::{IntoResponse, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use larder_api::endpoint::{Caller, Endpoint};
 use larder_api::endpoints::{PairMachine, ReceiveRecord, ReceiveSnapshot};
-use larder_api::{Accept, Accepted, Client, Failure, FailureKind, Pair, Paired};
+use larder_api::{Accept, Accepted, Client, Failure, Pair, Paired};
 use larder_base::{hex, task};
 use larder_doors::handshake::Paced;
 use larder_doors::strangers::{STRANGER_TIME, Stranger, Strangers};
@@ -28,15 +28,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
+use super::Replication;
 use super::door;
 use super::invitations::SECRET_BYTES;
 use super::receiver::Receiver;
 use super::tls::{self, Identity};
-use crate::Daemon;
-use crate::api::Refusal;
+use crate::answer::Refusal;
 use crate::json;
-use crate::translate::as_failure;
-use larder_config::edit::Editor;
 use larder_config::{ReplicaConfig, VolumeName};
 
 /// Connections of machines with a right at the same time. A sender has one.
@@ -67,10 +65,10 @@ pub(super) fn parse_code(code: &str) -> Result<(String, String), Failure> {
 }
 
 /// Listens until `stop`.
-pub fn listen(daemon: Arc<Daemon>, listener: TcpListener, stop: CancellationToken) -> Result<(), Failure> {
-    let identity = Identity::load_or_create(daemon.folder.path())?;
+pub fn listen(replication: Arc<Replication>, listener: TcpListener, stop: CancellationToken) -> Result<(), Failure> {
+    let identity = Identity::load_or_create(replication.folder.path())?;
     let acceptor = identity.acceptor().map_err(|error| Failure::internal(format!("TLS: {error}")))?;
-    let strangers = Arc::new(Strangers::new(daemon.servers.strangers()));
+    let strangers = Arc::new(Strangers::new(replication.servers.strangers()));
     task::spawn(async move {
         let (places, waiting) = (Arc::new(Semaphore::new(CONNECTIONS_MAX)), Arc::new(AtomicUsize::new(0)));
         loop {
@@ -92,11 +90,11 @@ pub fn listen(daemon: Arc<Daemon>, listener: TcpListener, stop: CancellationToke
                 places: Arc::clone(&places),
                 status: Mutex::new(Status::Stranger { stranger, _waiting: Waiting::new(&waiting) }),
             };
-            let (daemon, acceptor, stop) = (Arc::clone(&daemon), acceptor.clone(), stop.clone());
+            let (replication, acceptor, stop) = (Arc::clone(&replication), acceptor.clone(), stop.clone());
             task::spawn(async move {
                 let visit = Arc::new(visit);
                 tokio::select! {
-                    served = serve(daemon, stream, acceptor, Arc::clone(&visit)) => {
+                    served = serve(replication, stream, acceptor, Arc::clone(&visit)) => {
                         if let Err(why) = served {
                             tracing::debug!(%from, "replication: {why}");
                         }
@@ -176,7 +174,12 @@ impl Visit {
     }
 }
 
-async fn serve(daemon: Arc<Daemon>, stream: Paced, acceptor: TlsAcceptor, visit: Arc<Visit>) -> Result<(), String> {
+async fn serve(
+    replication: Arc<Replication>,
+    stream: Paced,
+    acceptor: TlsAcceptor,
+    visit: Arc<Visit>,
+) -> Result<(), String> {
     if !visit.has_room() {
         return Err("strangers hold too much".to_owned());
     }
@@ -187,17 +190,17 @@ async fn serve(daemon: Arc<Daemon>, stream: Paced, acceptor: TlsAcceptor, visit:
     let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
     let machine = tls::fingerprint(certificate.ok_or("no certificate")?);
     let service = hyper::service::service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
-        let (daemon, machine, visit) = (Arc::clone(&daemon), machine.clone(), Arc::clone(&visit));
-        async move { Ok::<_, Infallible>(answer(&daemon, &machine, &visit, request.map(Body::new)).await) }
+        let (replication, machine, visit) = (Arc::clone(&replication), machine.clone(), Arc::clone(&visit));
+        async move { Ok::<_, Infallible>(answer(&replication, &machine, &visit, request.map(Body::new)).await) }
     });
     let mut builder = hyper::server::conn::http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD_MAX).max_buf_size(HEAD_BYTES_MAX);
     builder.serve_connection(TokioIo::new(stream), service).await.map_err(|error| error.to_string())
 }
 
-async fn answer(daemon: &Daemon, machine: &str, visit: &Visit, request: axum::extract::Request) -> Response {
+async fn answer(replication: &Replication, machine: &str, visit: &Visit, request: axum::extract::Request) -> Response {
     if request.uri().path() == PairMachine::PATH && request.method() == PairMachine::METHOD {
-        let paired = daemon.pair(machine, request.into_body()).await;
+        let paired = replication.pair(machine, request.into_body()).await;
         return paired.map_or_else(|failure| Refusal(failure).into_response(), |paired| json::answer(&paired));
     }
     let path = request.uri().path().to_owned();
@@ -205,39 +208,38 @@ async fn answer(daemon: &Daemon, machine: &str, visit: &Visit, request: axum::ex
         let replica = replica.to_string();
         path == ReceiveSnapshot::path(&replica) || path == ReceiveRecord::path(&replica)
     };
-    let Some(name) = daemon.replicas_of(machine).await.into_iter().find(is_its) else {
-        let failure = Failure::new(FailureKind::Denied, "this machine may not send into such a replica");
+    let Some(name) = replication.replicas_of(machine).into_iter().find(is_its) else {
+        let failure = Failure::denied("this machine may not send into such a replica");
         return Refusal(failure.action("let it in there with: larder replicate accept POOL/NAME")).into_response();
     };
     if !visit.admit() {
-        let failure = Failure::new(FailureKind::Busy, format!("{CONNECTIONS_MAX} machines send to this one already"));
+        let failure = Failure::busy(format!("{CONNECTIONS_MAX} machines send to this one already"));
         return Refusal(failure.action("wait until one of them has finished")).into_response();
     }
-    let pool = match daemon.storage.pool(Some(&name.pool)) {
+    let pool = match replication.storage.pool(Some(&name.pool)) {
         Ok(pool) => pool,
-        Err(failure) => return Refusal(as_failure(failure)).into_response(),
+        Err(failure) => return Refusal(failure).into_response(),
     };
     let of_stream = ReceiveSnapshot::path(&name.to_string());
     let is_stream = request.method() == ReceiveSnapshot::METHOD && path == of_stream;
-    let limits = daemon.limits_of(&name).await;
+    let limits = replication.limits_of(&name);
     let response = door::answer(request, &of_stream, Receiver::Pool(pool, name.volume.clone(), limits)).await;
     if is_stream && response.status() == StatusCode::OK {
-        daemon.came(&name).await;
+        replication.came(&name).await;
     }
     response
 }
 
-impl Daemon {
+impl Replication {
     /// The replicas that a machine may send into (`machines.one_replica_each`).
-    async fn replicas_of(&self, machine: &str) -> Vec<VolumeName> {
-        let state = self.state.lock().await;
+    fn replicas_of(&self, machine: &str) -> Vec<VolumeName> {
         let is_open = |replica: &&ReplicaConfig| replica.from.iter().any(|from| from == machine);
-        state.config.replicas.iter().filter(is_open).map(|replica| replica.name.clone()).collect()
+        self.document.config().replicas.iter().filter(is_open).map(|replica| replica.name.clone()).collect()
     }
 
     async fn pair(&self, machine: &str, body: Body) -> Result<Paired, Failure> {
         let wrong = || {
-            Failure::new(FailureKind::Denied, "the code is not good any more: each is good once, for an hour")
+            Failure::denied("the code is not good any more: each is good once, for an hour")
                 .action("make another there with: larder replicate accept POOL/NAME")
         };
         let bytes = axum::body::to_bytes(body, PAIR_BYTES_MAX).await.map_err(|_| wrong())?;
@@ -265,7 +267,7 @@ impl Daemon {
 
     /// Changes what the file says of a replica.
     async fn open_replica(&self, name: &VolumeName, change: impl FnOnce(&mut ReplicaConfig)) -> Result<(), Failure> {
-        let mut state = self.state.lock().await;
+        let mut state = self.document.lock().await;
         let known = state.config.replicas.iter().find(|replica| replica.name == *name).cloned();
         let mut replica = known.unwrap_or_else(|| ReplicaConfig {
             name: name.clone(),
@@ -274,25 +276,21 @@ impl Daemon {
             from: Vec::new(),
         });
         change(&mut replica);
-        let set = |editor: &mut Editor| {
-            editor.set_replica(&replica);
-            Ok(())
-        };
-        self.edit(&mut state, set).await
+        self.document.edit(&mut state, |editor| editor.set_replica(&replica)).await
     }
 
     /// Makes a code for a machine that shall send into a replica.
-    pub async fn accept_replica(&self, request: Accept) -> Result<Accepted, Failure> {
-        let (pool, volume) = self.storage.named(&request.replica).map_err(as_failure)?;
+    pub async fn accept(&self, request: Accept) -> Result<Accepted, Failure> {
+        let (pool, volume) = self.storage.named(&request.replica)?;
         let name = VolumeName { pool: pool.name.clone(), volume };
         let name = VolumeName::parse(&name.to_string()).map_err(Failure::invalid)?;
         let addr = self.servers.replication_addr().ok_or_else(|| {
-            Failure::new(FailureKind::Unavailable, "this larder does not listen to other machines").action(
+            Failure::unavailable("this larder does not listen to other machines").action(
                 "write replication = \":12077\" below [listen] in larder.toml, and start larder anew; or: larder up --replication :12077",
             )
         })?;
         // A volume of its own says so.
-        pool.replica_state(&name.volume).await.map_err(as_failure)?;
+        pool.replica_state(&name.volume).await?;
         self.open_replica(&name, |replica| {
             replica.keep = request.keep.or(replica.keep);
             if let Some(bytes) = request.quota_bytes {

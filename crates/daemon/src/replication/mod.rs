@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 use chrono::Utc;
 use larder_api::{
-    AsFiles, Client, Failure, FailureKind, ReceiveQuery, Received, Replicate, ReplicationChange, ReplicationStatus,
-    Replications, VolumeChange,
+    AsFiles, Client, Failure, ReceiveQuery, Received, Replicate, ReplicationChange, ReplicationStatus, Replications,
+    VolumeChange,
 };
 use larder_base::units::ByteSize;
 use larder_fs::FsError;
@@ -29,8 +29,11 @@ use larder_volume::replica::ReceiveLimits;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
-use super::Daemon;
-use crate::translate::as_failure;
+use super::box_record::BoxRecord;
+use super::document::Document;
+use super::folder::DataFolder;
+use super::servers::Servers;
+use larder_config::edit::Editor;
 use larder_config::{FILES_STAY_HERE, Place, ReplicateConfig, VolumeName, parse_limit};
 
 mod courier;
@@ -39,7 +42,7 @@ pub(super) mod invitations;
 pub mod machines;
 #[cfg(test)]
 pub use moving::fuzz_file as fuzz_moves;
-mod moving;
+pub(super) mod moving;
 mod plan;
 mod receiver;
 pub(super) mod runs;
@@ -47,6 +50,7 @@ mod ssh;
 mod tls;
 
 use courier::{Courier, Progress};
+use invitations::Invitations;
 pub use receiver::Receiver;
 use runs::{Runs, Way};
 
@@ -61,9 +65,7 @@ pub fn receiver(
     limits: ReceiveLimits,
 ) -> Result<Receiver, Failure> {
     match place {
-        Place::Here(name) => {
-            Ok(Receiver::Pool(storage.pool(Some(&name.pool)).map_err(as_failure)?, name.volume.clone(), limits))
-        }
+        Place::Here(name) => Ok(Receiver::Pool(storage.pool(Some(&name.pool))?, name.volume.clone(), limits)),
         Place::Ssh { login, port, replica } => {
             let way = ssh::Ssh { login: login.clone(), port: *port, replica: replica.clone() };
             Ok(Receiver::Daemon(Client::over(Arc::new(way)), replica.clone(), None))
@@ -93,7 +95,7 @@ pub struct Known<'a> {
 
 /// Takes a snapshot if anything has changed since the newest.
 async fn take(pool: &Store, volume: &str) -> Result<(), Failure> {
-    let open = pool.volume(volume).await.map_err(as_failure)?;
+    let open = pool.volume(volume).await?;
     if !open.changed_since_snapshot() {
         return Ok(());
     }
@@ -102,12 +104,13 @@ async fn take(pool: &Store, volume: &str) -> Result<(), Failure> {
         Err(FsError::Exists) => open.snapshot(&snapshot_words::free_name(&open)).await,
         taken => taken,
     };
-    taken.map(drop).map_err(|error| as_failure(pool.failure(volume, &error)))
+    taken.map_err(|error| pool.failure(volume, &error))?;
+    Ok(())
 }
 
 /// Brings one replica up to date without a daemon, and returns how many snapshots were sent.
 pub async fn once(storage: &Storage, request: &Replicate) -> Result<u64, Failure> {
-    let (pool, volume) = storage.named(&request.volume).map_err(as_failure)?;
+    let (pool, volume) = storage.named(&request.volume)?;
     let Some(to) = &request.to else {
         return Err(Failure::invalid("no place is named").action("name it: larder replicate VOLUME POOL/NAME"));
     };
@@ -123,27 +126,26 @@ pub async fn once(storage: &Storage, request: &Replicate) -> Result<u64, Failure
 }
 
 /// Runs until the daemon stops.
-pub async fn run(daemon: Arc<Daemon>) {
+pub async fn run(replication: Arc<Replication>) {
     let mut running = JoinSet::new();
     loop {
-        // Not locked while a bucket is asked.
-        let named = daemon.state.lock().await.config.replicates.clone();
+        let named = replication.document.config().replicates.clone();
         let mut ways = Vec::with_capacity(named.len());
         for one in named {
             let name = one.volume.to_string();
             // One that is closed for a moment wakes this when it is back. `handing.configured_twice`
-            if !daemon.storage.is_closed_for_now(&name) && !daemon.storage.is_elsewhere(&name).await {
+            if !replication.storage.is_closed_for_now(&name) && !replication.storage.is_elsewhere(&name).await {
                 ways.push(one);
             }
         }
-        for one in daemon.replication.due(&ways) {
-            let daemon = Arc::clone(&daemon);
+        for one in replication.runs.due(&ways) {
+            let replication = Arc::clone(&replication);
             running.spawn(async move {
                 // The run remembers its outcome.
-                let _ = daemon.replicate_one(&one.volume, &one.to, one.limit, Some(&one)).await;
+                let _ = replication.replicate_one(&one.volume, &one.to, one.limit, Some(&one)).await;
             });
         }
-        let next = daemon.replication.next();
+        let next = replication.runs.next();
         let timer = async {
             match next {
                 Some(at) => tokio::time::sleep_until(at).await,
@@ -151,14 +153,25 @@ pub async fn run(daemon: Arc<Daemon>) {
             }
         };
         tokio::select! {
-            () = daemon.replication.woken() => {}
+            () = replication.runs.woken() => {}
             () = timer => {}
             Some(_) = running.join_next() => {}
         }
     }
 }
 
-impl Daemon {
+/// The replications of a daemon.
+pub struct Replication {
+    pub document: Arc<Document>,
+    pub storage: Arc<Storage>,
+    pub servers: Arc<Servers>,
+    pub folder: Arc<DataFolder>,
+    pub record: Arc<BoxRecord>,
+    pub runs: Arc<Runs>,
+    pub invitations: Arc<Invitations>,
+}
+
+impl Replication {
     /// One run on one way. What the file names is held for at the sender (`replication.base_is_held`).
     async fn replicate_one(
         &self,
@@ -168,10 +181,10 @@ impl Daemon {
         named: Option<&ReplicateConfig>,
     ) -> Result<u64, Failure> {
         let way = (volume.clone(), to.clone());
-        let progress = self.replication.begin_in_turn(&way).await;
+        let progress = self.runs.begin_in_turn(&way).await;
         // A run that is given up in the middle ends, too.
-        let end = EndOf { runs: &self.replication, way: &way, outcome: None, rests: false };
-        if named.is_some() && !self.is_replicated(volume, to).await {
+        let end = EndOf { runs: &self.runs, way: &way, outcome: None, rests: false };
+        if named.is_some() && !self.is_replicated(volume, to) {
             // It was taken out of the file while the run waited for its turn.
             return end.resting(Err(Failure::not_found(format!("'{volume}' is not replicated to {to} any more"))));
         }
@@ -187,14 +200,14 @@ impl Daemon {
         end.with(outcome)
     }
 
-    async fn is_replicated(&self, volume: &VolumeName, to: &Place) -> bool {
+    fn is_replicated(&self, volume: &VolumeName, to: &Place) -> bool {
         let is_it = |one: &ReplicateConfig| (&one.volume, &one.to) == (volume, to);
-        self.state.lock().await.config.replicates.iter().any(is_it)
+        self.document.config().replicates.iter().any(is_it)
     }
 
     /// A way that was taken out of the file while a run was on it keeps no hold.
     async fn release_if_removed(&self, volume: &VolumeName, to: &Place) {
-        if self.is_replicated(volume, to).await {
+        if self.is_replicated(volume, to) {
             return;
         }
         let Ok(pool) = self.storage.pool(Some(&volume.pool)) else { return };
@@ -212,10 +225,10 @@ impl Daemon {
         named: Option<&ReplicateConfig>,
         progress: Arc<Mutex<Progress>>,
     ) -> Result<u64, Failure> {
-        let pool = self.storage.pool(Some(&volume.pool)).map_err(as_failure)?;
+        let pool = self.storage.pool(Some(&volume.pool))?;
         let machine = named.and_then(|one| one.machine.as_deref());
         let limits = match to {
-            Place::Here(name) => self.limits_of(name).await,
+            Place::Here(name) => self.limits_of(name),
             _ => ReceiveLimits::default(),
         };
         let receiver = receiver(&self.storage, to, self.known(machine), limits)?;
@@ -226,7 +239,7 @@ impl Daemon {
         let receiver = courier.receiver.clone();
         let sent = courier.run().await?;
         let from = VolumeName { pool: courier.pool.name.clone(), volume: courier.volume.clone() };
-        self.send_record(&from, &receiver).await;
+        self.record.send(&from, &receiver).await;
         if let (Place::Here(name), true) = (to, sent > 0) {
             self.came(name).await;
         }
@@ -235,9 +248,9 @@ impl Daemon {
 
     /// Replicates now.
     pub async fn replicate(&self, request: Replicate) -> Result<Replications, Failure> {
-        let (pool, volume) = self.storage.named(&request.volume).map_err(as_failure)?;
+        let (pool, volume) = self.storage.named(&request.volume)?;
         let volume = VolumeName { pool: pool.name.clone(), volume };
-        let mut ways = self.state.lock().await.config.replicates.clone();
+        let mut ways = self.document.config().replicates.clone();
         ways.retain(|one| one.volume == volume);
         let wanted: Vec<(Place, Option<ReplicateConfig>)> = match &request.to {
             Some(to) => {
@@ -259,15 +272,15 @@ impl Daemon {
         for (to, named) in wanted {
             let limit = request.limit_bytes.map(ByteSize).or(named.as_ref().and_then(|one| one.limit));
             self.replicate_one(&volume, &to, limit, named.as_ref()).await?;
-            list.push(self.replication.status(&(volume.clone(), to), named.as_ref()));
+            list.push(self.runs.status(&(volume.clone(), to), named.as_ref()));
         }
         Ok(Replications { replications: list, recovery_key: None })
     }
 
     /// The owner's bounds on a replica.
-    pub async fn limits_of(&self, name: &VolumeName) -> ReceiveLimits {
-        let state = self.state.lock().await;
-        let known = state.config.replicas.iter().find(|replica| replica.name == *name);
+    pub fn limits_of(&self, name: &VolumeName) -> ReceiveLimits {
+        let config = self.document.config();
+        let known = config.replicas.iter().find(|replica| replica.name == *name);
         ReceiveLimits { quota_bytes: known.and_then(|replica| replica.quota_bytes) }
     }
 
@@ -278,42 +291,41 @@ impl Daemon {
         query: ReceiveQuery,
         input: receiver::Stream<'_>,
     ) -> Result<Received, Failure> {
-        let (pool, volume) = self.storage.named(name).map_err(as_failure)?;
+        let (pool, volume) = self.storage.named(name)?;
         let named = VolumeName { pool: pool.name.clone(), volume };
-        let configured = self.limits_of(&named).await.quota_bytes;
+        let configured = self.limits_of(&named).quota_bytes;
         let quota_bytes = configured.into_iter().chain(query.quota_bytes.filter(|bytes| *bytes > 0)).min();
-        let received = pool.receive(&named.volume, ReceiveLimits { quota_bytes }, input).await.map_err(as_failure)?;
+        let received = pool.receive(&named.volume, ReceiveLimits { quota_bytes }, input).await?;
         self.came(&named).await;
         Ok(received)
     }
 
     /// Snapshots have come into a replica here: those that its retention does not need go.
     pub async fn came(&self, name: &VolumeName) {
-        let state = self.state.lock().await;
-        let keep = state.config.replicas.iter().find(|replica| replica.name == *name).and_then(|replica| replica.keep);
-        drop(state);
+        let config = self.document.config();
+        let keep = config.replicas.iter().find(|replica| replica.name == *name).and_then(|replica| replica.keep);
         let Some(keep) = keep else { return };
         let thinned = match self.storage.pool(Some(&name.pool)) {
             Ok(pool) => pool.thin_replica(&name.volume, &keep).await,
             Err(failure) => Err(failure),
         };
         if let Err(failure) = thinned {
-            tracing::warn!("snapshots of the replica '{name}' stay: {}", failure.message());
+            tracing::warn!("snapshots of the replica '{name}' stay: {}", failure.message);
         }
     }
 
     /// What is replicated, and how far it is. Does no I/O.
-    pub async fn replications(&self) -> Replications {
-        let ways = self.state.lock().await.config.replicates.clone();
+    pub fn list(&self) -> Replications {
+        let ways = self.document.config().replicates.clone();
         let mut list: Vec<ReplicationStatus> =
-            ways.iter().map(|one| self.replication.status(&(one.volume.clone(), one.to.clone()), Some(one))).collect();
-        let asked_for = self.replication.running();
+            ways.iter().map(|one| self.runs.status(&(one.volume.clone(), one.to.clone()), Some(one))).collect();
+        let asked_for = self.runs.running();
         let is_new = |way: &Way| !ways.iter().any(|one| (&one.volume, &one.to) == (&way.0, &way.1));
-        list.extend(asked_for.iter().filter(|way| is_new(way)).map(|way| self.replication.status(way, None)));
+        list.extend(asked_for.iter().filter(|way| is_new(way)).map(|way| self.runs.status(way, None)));
         Replications { replications: list, recovery_key: None }
     }
 
-    pub async fn change_replication(&self, change: ReplicationChange) -> Result<Replications, Failure> {
+    pub async fn change(&self, change: ReplicationChange) -> Result<Replications, Failure> {
         let recovery_key = match change {
             ReplicationChange::Add { volume, to, limit, code, as_files: None } => {
                 self.add_replication(&volume, &to, limit, code).await?;
@@ -328,8 +340,8 @@ impl Daemon {
                 None
             }
         };
-        self.replication.wake();
-        Ok(Replications { recovery_key, ..self.replications().await })
+        self.runs.wake();
+        Ok(Replications { recovery_key, ..self.list() })
     }
 
     async fn add_replication(
@@ -343,13 +355,13 @@ impl Daemon {
         let to = Place::parse(to).map_err(Failure::invalid)?;
         let limit = limit.map(|text| parse_limit(&text).map_err(Failure::invalid)).transpose()?;
         // A code is good once: a file that cannot be written is found before.
-        self.check_writable().await?;
+        self.document.check_writable().await?;
         let machine = match (&to, code) {
             (Place::Machine { host, port, replica }, Some(code)) => {
                 Some(machines::pair_with(self.folder.path(), (host, *port), replica, &code).await?)
             }
             (_, Some(_)) => return Err(Failure::invalid("a code is for larder://HOST/POOL/NAME")),
-            (_, None) => self.machine_at(&to).await,
+            (_, None) => self.machine_at(&to),
         };
         // What is in the way is said now, not in the night.
         let known = self.known(machine.as_deref());
@@ -369,11 +381,11 @@ impl Daemon {
 
     /// A volume that may be sent.
     async fn may_be_replicated(&self, volume: &str) -> Result<(Arc<Store>, String), Failure> {
-        let (pool, volume) = self.storage.named(volume).map_err(as_failure)?;
-        if !pool.volumes().await.map_err(as_failure)?.iter().any(|there| there.name == volume) {
-            return Err(as_failure(pool.failure(&volume, &FsError::NotFound)));
+        let (pool, volume) = self.storage.named(volume)?;
+        if !pool.volumes().await?.iter().any(|there| there.name == volume) {
+            return Err(pool.failure(&volume, &FsError::NotFound));
         }
-        if pool.is_replica(&volume).await.map_err(as_failure)? {
+        if pool.is_replica(&volume).await? {
             return Err(Failure::invalid(format!("'{}/{volume}' is a replica: it only receives", pool.name)));
         }
         Ok((pool, volume))
@@ -391,12 +403,12 @@ impl Daemon {
         let place = Place::parse(to).map_err(Failure::invalid)?;
         let Place::Here(copy) = &place else { return Err(Failure::invalid(FILES_STAY_HERE)) };
         let limit = limit.map(|text| parse_limit(&text).map_err(Failure::invalid)).transpose()?;
-        let there = self.storage.pool(Some(&copy.pool)).map_err(as_failure)?;
-        let infos = pool.registry.list().await.map_err(|error| as_failure(pool.failure(&volume, &error)))?;
+        let there = self.storage.pool(Some(&copy.pool))?;
+        let infos = pool.registry.list().await.map_err(|error| pool.failure(&volume, &error))?;
         let own = infos.into_iter().find(|info| info.name == volume);
-        let own = own.ok_or_else(|| as_failure(pool.failure(&volume, &FsError::NotFound)))?;
+        let own = own.ok_or_else(|| pool.failure(&volume, &FsError::NotFound))?;
         let AsFiles { properties, encrypt } = as_files;
-        let is_new = !there.is_copy(&copy.volume).await.map_err(as_failure)?;
+        let is_new = !there.is_copy(&copy.volume).await?;
         let mut recovery_key = None;
         if is_new {
             if own.sealed && encrypt.is_none() {
@@ -408,7 +420,7 @@ impl Daemon {
                 compression: own.properties.compression,
                 ..Properties::default()
             };
-            recovery_key = there.create_copy(&copy.volume, like, &properties, encrypt).await.map_err(as_failure)?;
+            recovery_key = there.create_copy(&copy.volume, like, &properties, encrypt).await?;
         } else if encrypt.is_some() || properties != VolumeChange::default() {
             return Err(Failure::invalid(format!("the copy '{copy}' is there, and keeps its settings")).action(format!(
                 "go on with it without any; its compression and record size are changed with: larder volume set {copy}"
@@ -426,12 +438,8 @@ impl Daemon {
     }
 
     async fn enter_replication(&self, one: &ReplicateConfig) -> Result<(), Failure> {
-        let mut state = self.state.lock().await;
-        self.edit(&mut state, |editor| {
-            editor.set_replicate(one);
-            Ok(())
-        })
-        .await
+        let mut state = self.document.lock().await;
+        self.document.edit(&mut state, |editor| editor.set_replicate(one)).await
     }
 
     fn known<'a>(&'a self, machine: Option<&'a str>) -> Option<Known<'a>> {
@@ -439,35 +447,31 @@ impl Daemon {
     }
 
     /// The fingerprint of a machine that is paired for this place already.
-    async fn machine_at(&self, to: &Place) -> Option<String> {
-        let state = self.state.lock().await;
-        state.config.replicates.iter().find(|one| one.to == *to).and_then(|one| one.machine.clone())
+    fn machine_at(&self, to: &Place) -> Option<String> {
+        self.document.config().replicates.iter().find(|one| one.to == *to).and_then(|one| one.machine.clone())
     }
 
     async fn remove_replication(&self, volume: &str, to: Option<&str>) -> Result<(), Failure> {
-        let (pool, volume) = self.storage.named(volume).map_err(as_failure)?;
+        let (pool, volume) = self.storage.named(volume)?;
         let volume = VolumeName { pool: pool.name.clone(), volume };
         let to = to.map(|text| Place::parse(text).map_err(Failure::invalid)).transpose()?;
-        let mut state = self.state.lock().await;
+        let mut state = self.document.lock().await;
         let is_it = |one: &&ReplicateConfig| one.volume == volume && to.as_ref().is_none_or(|to| *to == one.to);
         let gone: Vec<Place> = state.config.replicates.iter().filter(is_it).map(|one| one.to.clone()).collect();
         if gone.is_empty() {
             return Err(Failure::not_found(format!("'{volume}' is not replicated there"))
                 .action("see what is with: larder replicate status"));
         }
-        self.edit(&mut state, |editor| {
-            gone.iter().for_each(|to| editor.remove_replicate(&volume, to));
-            Ok(())
-        })
-        .await?;
+        let remove = |editor: &mut Editor| gone.iter().for_each(|to| editor.remove_replicate(&volume, to));
+        self.document.edit(&mut state, remove).await?;
         drop(state);
         let ways: Vec<Way> = gone.iter().map(|to| (volume.clone(), to.clone())).collect();
-        self.replication.settled(&ways, REMOVAL_WAIT_MAX).await;
+        self.runs.settled(&ways, REMOVAL_WAIT_MAX).await;
         // A volume that is locked keeps its holds: they are released by hand.
         if let Ok(open) = pool.volume(&volume.volume).await {
             for to in &gone {
                 let released = courier::release(&open, &courier::reason(&to.to_string()), None).await;
-                released.map_err(|error| as_failure(pool.failure(&volume.volume, &error)))?;
+                released.map_err(|error| pool.failure(&volume.volume, &error))?;
             }
         }
         Ok(())
@@ -500,7 +504,7 @@ impl Drop for EndOf<'_> {
         if self.rests {
             return self.runs.rest(self.way);
         }
-        let given_up = || Err(Failure::new(FailureKind::Unavailable, "it was interrupted"));
+        let given_up = || Err(Failure::unavailable("it was interrupted"));
         self.runs.end(self.way, &self.outcome.take().unwrap_or_else(given_up));
     }
 }

@@ -25,7 +25,7 @@ use larder_base::units::ByteSize;
 use larder_fs::FsError;
 use larder_keep::snapshot_words;
 use larder_keep::uses::Patience;
-use larder_keep::{KeepError, Store};
+use larder_keep::{Storage, Store};
 use larder_volume::replica::ReceiveLimits;
 use larder_volume::{Volume, VolumeInfo};
 use serde::{Deserialize, Serialize};
@@ -34,13 +34,15 @@ use uuid::Uuid;
 
 use super::courier::{Courier, reason, release};
 use super::receiver::Receiver;
-use super::runs::Way;
+use super::runs::{Runs, Way};
 use super::{EndOf, Progress};
-use crate::api::finish;
-use crate::translate::as_failure;
-use crate::translate::{has_clones, snapshot_failure};
-use crate::{Daemon, State};
-use larder_config::edit::{Editor, replace_file};
+use crate::answer::finish;
+use crate::closing::VolumeDoors;
+use crate::document::{Document, State};
+use crate::folder::DataFolder;
+use crate::seats::Seats;
+use crate::translate::{has_clones, snapshot_error};
+use larder_config::edit::replace_file;
 use larder_config::{Config, Place, VolumeName};
 
 const FILE: &str = "moves.json";
@@ -148,7 +150,7 @@ pub struct Move {
 }
 
 async fn find(pool: &Store, name: &str) -> Result<Option<VolumeInfo>, Failure> {
-    let infos = pool.registry.list().await.map_err(|error| as_failure(pool.failure(name, &error)))?;
+    let infos = pool.registry.list().await.map_err(|error| pool.failure(name, &error))?;
     Ok(infos.into_iter().find(|info| info.name == name))
 }
 
@@ -182,14 +184,14 @@ impl Move {
     }
 
     async fn old_volume(&self) -> Result<Volume, Failure> {
-        self.old.volume_anyway(&self.from.volume).await.map_err(as_failure)
+        self.old.volume_anyway(&self.from.volume).await
     }
 
     async fn take_snapshot(&self) -> Result<String, Failure> {
         let open = self.old_volume().await?;
         let name = snapshot_words::free_name_after(&open, PREFIX);
         let taken = open.snapshot(&name).await;
-        taken.map_err(|error| snapshot_failure(&format!("{}@{name}", self.from), &error))?;
+        taken.map_err(|error| snapshot_error(&format!("{}@{name}", self.from), &error))?;
         Ok(name)
     }
 
@@ -200,7 +202,7 @@ impl Move {
             match self.old.registry.close_volume(&self.from.volume).await {
                 Err(FsError::Busy(_)) if patience.is_left() => patience.pause().await,
                 Err(FsError::Busy(_)) => {
-                    return Err(as_failure(self.old.still_in_use(&self.from.volume, "it stays where it is")));
+                    return Err(self.old.still_in_use(&self.from.volume, "it stays where it is"));
                 }
                 // The log has what could not be stored.
                 Err(error) => {
@@ -216,12 +218,12 @@ impl Move {
     async fn hand_over_holds(&self) -> Result<(), Failure> {
         let own = reason(&self.place());
         let old = self.old_volume().await?;
-        let new = self.new.volume_anyway(&self.to.volume).await.map_err(as_failure)?;
+        let new = self.new.volume_anyway(&self.to.volume).await?;
         for info in old.snapshots() {
             for hold in info.holds.iter().filter(|hold| hold.reason != own) {
                 match new.hold_snapshot(&info.name, &hold.reason, hold.until).await {
                     Ok(()) | Err(FsError::Exists) => {}
-                    Err(error) => return Err(snapshot_failure(&format!("{}@{}", self.to, info.name), &error)),
+                    Err(error) => return Err(snapshot_error(&format!("{}@{}", self.to, info.name), &error)),
                 }
             }
         }
@@ -230,31 +232,29 @@ impl Move {
 
     /// The snapshots that only the move needed.
     async fn drop_snapshots(pool: &Store, volume: &str) -> Result<(), Failure> {
-        let open = pool.volume_anyway(volume).await.map_err(as_failure)?;
+        let open = pool.volume_anyway(volume).await?;
         let names: Vec<String> =
             open.snapshots().into_iter().map(|info| info.name).filter(|name| name.starts_with(PREFIX)).collect();
         let destroyed = open.destroy_snapshots(&names).await;
-        destroyed.map_err(|(name, error)| snapshot_failure(&format!("{}/{volume}@{name}", pool.name), &error))
+        destroyed.map_err(|(name, error)| snapshot_error(&format!("{}/{volume}@{name}", pool.name), &error))
     }
 
     /// `move.old_one_unchanged`
     async fn check_old_unchanged(&self, last: &str) -> Result<(), Failure> {
         let changed = |what: &str| {
-            Failure::new(
-                FailureKind::Busy,
-                format!("the volume '{}' was moved to '{}', and {what} since", self.from, self.to),
+            Failure::busy(format!("the volume '{}' was moved to '{}', and {what} since", self.from, self.to)).action(
+                format!(
+                    "look at both; then destroy the old one with: larder volume destroy {} --with-snapshots",
+                    self.from
+                ),
             )
-            .action(format!(
-                "look at both; then destroy the old one with: larder volume destroy {} --with-snapshots",
-                self.from
-            ))
         };
         let open = self.old_volume().await?;
         if open.snapshots().last().is_none_or(|newest| newest.name != last) {
             return Err(changed("the old one has other snapshots"));
         }
         let found = open.diff(last, None).await;
-        let found = found.map_err(|error| snapshot_failure(&format!("{}@{last}", self.from), &error))?;
+        let found = found.map_err(|error| snapshot_error(&format!("{}@{last}", self.from), &error))?;
         found.first().map_or(Ok(()), |entry| Err(changed(&format!("'{}' has changed in the old one", entry.path))))
     }
 
@@ -266,7 +266,7 @@ impl Move {
             for hold in &info.holds {
                 match open.release_snapshot(&info.name, &hold.reason).await {
                     Ok(()) | Err(FsError::NotFound) => {}
-                    Err(error) => return Err(snapshot_failure(&format!("{}@{}", self.from, info.name), &error)),
+                    Err(error) => return Err(snapshot_error(&format!("{}@{}", self.from, info.name), &error)),
                 }
             }
         }
@@ -274,21 +274,32 @@ impl Move {
         let patience = Patience::from_now();
         loop {
             match self.old.destroy(volume).await {
-                Err(KeepError::Busy(_)) if patience.is_left() => patience.pause().await,
-                destroyed => return destroyed.map_err(as_failure),
+                Err(failure) if failure.kind == FailureKind::Busy && patience.is_left() => patience.pause().await,
+                destroyed => return destroyed,
             }
         }
     }
 }
 
-impl Daemon {
+/// Moves of volumes within this daemon, and to another machine at the same store.
+pub struct Moves {
+    pub document: Arc<Document>,
+    pub storage: Arc<Storage>,
+    pub folder: Arc<DataFolder>,
+    pub doors: Arc<VolumeDoors>,
+    pub runs: Arc<Runs>,
+    pub seats: Arc<Seats>,
+}
+
+impl Moves {
     /// Moves a volume to another pool, or to another machine at the same store. A caller that goes away interrupts the copying; then
     /// the volume stays where it is.
-    pub async fn volume_move(self: Arc<Self>, request: VolumeMove) -> Result<VolumeMoved, Failure> {
+    pub async fn start(self: Arc<Self>, request: VolumeMove) -> Result<VolumeMoved, Failure> {
         // A volume has a name that follows that of its pool. A machine has none.
         if !request.to.contains('/') {
-            let offered = self.offer_volume(&request).await?;
-            return finish(async move { self.hand_over(offered).await }).await;
+            let offered = self.seats.offer_volume(&request).await?;
+            let seats = Arc::clone(&self.seats);
+            return finish(async move { seats.hand_over(offered).await }).await;
         }
         let copied = self.copy_volume(&request).await?;
         finish(async move { self.change_places(copied).await }).await
@@ -296,29 +307,27 @@ impl Daemon {
 
     /// Copies the volume while it is served. Whoever asked and goes away interrupts that; what has come is used by the next attempt.
     pub async fn copy_volume(&self, request: &VolumeMove) -> Result<Move, Failure> {
-        let alone = Arc::clone(&self.moving).try_lock_owned().map_err(|_| {
-            Failure::new(FailureKind::Busy, "another volume is being moved").action("wait for the end of it")
-        })?;
+        let alone = Arc::clone(&self.seats.moving)
+            .try_lock_owned()
+            .map_err(|_| Failure::busy("another volume is being moved").action("wait for the end of it"))?;
         let mut one = self.plan_move(request, alone).await?;
         if !self.make_way(&one).await? {
             one.is_done_but_old = true;
             return Ok(one);
         }
         let way: Way = (one.from.clone(), Place::Here(one.to.clone()));
-        let progress = self.replication.begin_in_turn(&way).await;
-        let end = EndOf { runs: &self.replication, way: &way, outcome: None, rests: false };
+        let progress = self.runs.begin_in_turn(&way).await;
+        let end = EndOf { runs: &self.runs, way: &way, outcome: None, rests: false };
         end.with(self.copy_rounds(&one, progress).await)?;
         let checked = one.new.registry.check_replica(&one.to.volume, false).await;
-        let checked = checked.map_err(|error| as_failure(one.new.failure(&one.to.volume, &error)))?;
+        let checked = checked.map_err(|error| one.new.failure(&one.to.volume, &error))?;
         if let Some(problem) = checked.problems.first() {
-            return Err(Failure::new(
-                FailureKind::Unavailable,
-                format!("the copy '{}' is not whole: {problem}", one.to),
-            )
-            .action(format!(
-                "'{}' is served as before; destroy the copy with: larder volume destroy {}; then begin again",
-                one.from, one.to
-            )));
+            return Err(Failure::unavailable(format!("the copy '{}' is not whole: {problem}", one.to)).action(
+                format!(
+                    "'{}' is served as before; destroy the copy with: larder volume destroy {}; then begin again",
+                    one.from, one.to
+                ),
+            ));
         }
         Ok(one)
     }
@@ -339,23 +348,22 @@ impl Daemon {
     }
 
     async fn plan_move(&self, request: &VolumeMove, alone: OwnedMutexGuard<()>) -> Result<Move, Failure> {
-        let (old, volume) = self.storage.named(&request.volume).map_err(as_failure)?;
+        let (old, volume) = self.storage.named(&request.volume)?;
         let from = VolumeName { pool: old.name.clone(), volume };
         let to = VolumeName::parse(&request.to).map_err(Failure::invalid)?;
-        let new = self.storage.pool(Some(&to.pool)).map_err(as_failure)?;
+        let new = self.storage.pool(Some(&to.pool))?;
         if Arc::ptr_eq(&old, &new) {
             return Err(Failure::invalid(format!("'{from}' and '{to}' are in one pool"))
                 .action("name another pool or store of this larder: larder pool list"));
         }
-        let info =
-            find(&old, &from.volume).await?.ok_or_else(|| as_failure(old.failure(&from.volume, &FsError::NotFound)))?;
+        let info = find(&old, &from.volume).await?.ok_or_else(|| old.failure(&from.volume, &FsError::NotFound))?;
         if info.replica {
             return Err(Failure::invalid(format!("'{from}' is a replica: it only receives")).action(format!(
                 "replicate to the new place from its source; or first: larder volume promote {from}"
             )));
         }
         if info.sealing.is_some() {
-            return Err(Failure::new(FailureKind::Busy, format!("'{from}' is being encrypted"))
+            return Err(Failure::busy(format!("'{from}' is being encrypted"))
                 .action(format!("wait for the end of it: larder volume key list {from}")));
         }
         let (keep, force, limit) = (request.keep, request.force, request.limit_bytes.map(ByteSize));
@@ -376,12 +384,12 @@ impl Daemon {
         let record = records.list.iter().find(|record| record.is_of(&one.from, &one.to) && record.to_id == there.id);
         match record.map(|record| record.stage) {
             Some(Stage::Moved) => Ok(false),
-            Some(Stage::Abandoned | Stage::Promoting) if !is_named(&self.state.lock().await.config, &one.to) => {
-                one.new.destroy(&one.to.volume).await.map_err(as_failure)?;
+            Some(Stage::Abandoned | Stage::Promoting) if !is_named(&self.document.config(), &one.to) => {
+                one.new.destroy(&one.to.volume).await?;
                 records.remove(&one.from, &one.to)?;
                 Ok(true)
             }
-            _ => Err(Failure::new(FailureKind::Exists, format!("there is a volume '{}' already", one.to))
+            _ => Err(Failure::exists(format!("there is a volume '{}' already", one.to))
                 .action("choose another name, or destroy that one first")),
         }
     }
@@ -390,12 +398,12 @@ impl Daemon {
     pub async fn change_places(&self, one: Move) -> Result<VolumeMoved, Failure> {
         let mut closed = Duration::ZERO;
         if !one.is_done_but_old {
-            let mut state = self.state.lock().await;
+            let mut state = self.document.lock().await;
             if !one.force {
-                self.check_unused(&one.old, &one.from, "move it", format!("{} --force", one.again())).await?;
+                self.doors.check_unused(&one.old, &one.from, "move it", format!("{} --force", one.again())).await?;
             }
             let began = Instant::now();
-            self.close_doors(&mut state, &one.old, &one.from).await;
+            self.doors.close_doors(&mut state, &one.old, &one.from).await;
             let changed = self.behind_closed_doors(&mut state, &one).await;
             let is_moved = changed.is_ok();
             self.open_doors_of(&mut state, &one, is_moved).await;
@@ -412,26 +420,24 @@ impl Daemon {
         let old = one.old_volume().await?;
         let handles = old.handle_id();
         let taken = one.new.registry.take_handles(&one.to.volume, handles).await;
-        taken.map_err(|error| as_failure(one.new.failure(&one.to.volume, &error)))?;
+        taken.map_err(|error| one.new.failure(&one.to.volume, &error))?;
         let info = find(&one.new, &one.to.volume).await?;
-        let info = info.ok_or_else(|| as_failure(one.new.failure(&one.to.volume, &FsError::NotFound)))?;
+        let info = info.ok_or_else(|| one.new.failure(&one.to.volume, &FsError::NotFound))?;
         if let Some(keys) = one.old.unlocked.of(old.id()) {
             one.new.unlocked.put(info.id, keys);
         }
         drop(old);
         // `edit.staged_before_deeds`
-        let mut editor = Editor::open(&self.file)?;
-        editor.move_volume(&one.from, &one.to);
-        let staged = editor.stage()?;
+        let staged = self.document.stage(|editor| editor.move_volume(&one.from, &one.to))?;
         let mut records = Records::open(self.folder.path())?;
         let (from, to) = (one.from.to_string(), one.to.to_string());
         let record = Record { from, to, to_id: info.id, last, stage: Stage::Promoting };
         records.set(record.clone())?;
         let promoted = async {
             let promoted = one.new.registry.promote(&one.to.volume).await;
-            promoted.map_err(|error| as_failure(one.new.failure(&one.to.volume, &error)))?;
+            promoted.map_err(|error| one.new.failure(&one.to.volume, &error))?;
             one.hand_over_holds().await?;
-            self.take(state, staged.commit()?).await;
+            self.document.take(state, staged.commit()?).await;
             Ok::<_, Failure>(())
         };
         let promoted = promoted.await;
@@ -446,7 +452,7 @@ impl Daemon {
             (Err(failure), Err(first)) => {
                 tracing::error!("{}; {}", first.message, failure.message);
                 let destroyed = one.new.destroy(&one.to.volume).await;
-                destroyed.map_err(as_failure).and(Err(first))
+                destroyed.and(Err(first))
             }
             (Ok(()), promoted) => promoted,
         }
@@ -455,9 +461,9 @@ impl Daemon {
     /// Serves the old volume again, or the new one in its place.
     async fn open_doors_of(&self, state: &mut State, one: &Move, is_moved: bool) {
         if is_moved {
-            self.open_doors(state, &one.new, &one.to, &one.from).await;
+            self.doors.open_doors(state, &one.new, &one.to, &one.from).await;
         } else {
-            self.open_doors(state, &one.old, &one.from, &one.from).await;
+            self.doors.open_doors(state, &one.old, &one.from, &one.from).await;
         }
     }
 
@@ -485,13 +491,10 @@ impl Daemon {
 
     async fn check_and_clear(&self, one: &Move) -> Result<(), Failure> {
         let report = one.new.registry.check(&one.to.volume, false).await;
-        let report = report.map_err(|error| as_failure(one.new.failure(&one.to.volume, &error)))?;
+        let report = report.map_err(|error| one.new.failure(&one.to.volume, &error))?;
         if let Some(problem) = report.problems.first() {
-            return Err(Failure::new(
-                FailureKind::Unavailable,
-                format!("'{}' is not as it should be: {problem}", one.to),
-            )
-            .action(format!("see all with: larder check {}", one.to)));
+            return Err(Failure::unavailable(format!("'{}' is not as it should be: {problem}", one.to))
+                .action(format!("see all with: larder check {}", one.to)));
         }
         let mut records = Records::open(self.folder.path())?;
         let last =
@@ -500,7 +503,7 @@ impl Daemon {
             (true, _) => {
                 let open = one.old_volume().await?;
                 let released = release(&open, &reason(&one.place()), None).await;
-                released.map_err(|error| as_failure(one.old.failure(&one.from.volume, &error)))?;
+                released.map_err(|error| one.old.failure(&one.from.volume, &error))?;
                 drop(open);
                 Move::drop_snapshots(&one.old, &one.from.volume).await?;
             }
@@ -515,7 +518,7 @@ impl Daemon {
     }
 
     /// Decides about moves that were cut off, before anything is served (`move.settled_before_served`).
-    pub(crate) async fn settle_moves(&self, state: &mut State) -> Result<(), Failure> {
+    pub(crate) async fn settle(&self, state: &mut State) -> Result<(), Failure> {
         let mut records = match Records::open(self.folder.path()) {
             Ok(records) => records,
             // All volumes are there, whichever of them larder.toml names.
@@ -540,7 +543,9 @@ impl Daemon {
                 }
                 Stage::Promoting => match self.is_promoted(&to, record.to_id).await {
                     Ok(true) => {
-                        self.edit_only(state, |editor| editor.move_volume(&from, &to))?;
+                        // Nothing is served yet.
+                        let moved = self.document.stage(|editor| editor.move_volume(&from, &to))?.commit()?;
+                        self.document.put(state, self.document.overridden(Config::clone(&moved.config)));
                         records.set(Record { stage: Stage::Moved, ..record })?;
                         tracing::warn!(
                             "the move of '{from}' to '{to}' was cut off and is made: '{to}' is served; destroy the old volume with: {again}"
@@ -566,18 +571,8 @@ impl Daemon {
     }
 
     async fn is_promoted(&self, to: &VolumeName, id: Uuid) -> Result<bool, Failure> {
-        let pool = self.storage.pool(Some(&to.pool)).map_err(as_failure)?;
+        let pool = self.storage.pool(Some(&to.pool))?;
         Ok(find(&pool, &to.volume).await?.is_some_and(|info| info.id == id && !info.replica))
-    }
-
-    /// Changes the file, and serves nothing yet.
-    fn edit_only(&self, state: &mut State, change: impl FnOnce(&mut Editor)) -> Result<(), Failure> {
-        let mut editor = Editor::open(&self.file)?;
-        change(&mut editor);
-        let mut config = editor.save()?;
-        (self.overrides)(&mut config);
-        state.config = config;
-        Ok(())
     }
 }
 

@@ -8,13 +8,12 @@ use futures::StreamExt;
 use futures::future::Either;
 use futures::stream::BoxStream;
 use larder_api::endpoints::{GetReplica, ReceiveRecord, ReceiveSnapshot};
-use larder_api::{Client, Done, Failure, FailureKind, ReceiveQuery, Received, ReplicaState, SentRecord};
+use larder_api::{Client, Done, Failure, ReceiveQuery, Received, ReplicaState, SentRecord};
 use larder_keep::Store;
 use larder_volume::replica::ReceiveLimits;
 use tokio::sync::mpsc;
 
 use crate::box_record::beside::keep_beside;
-use crate::translate::as_failure;
 use larder_config::VolumeName;
 
 /// Pieces that wait for a slow receiver.
@@ -40,7 +39,7 @@ impl Receiver {
     /// The copy as files that this leads to.
     pub(super) async fn copy(&self) -> Result<Option<(&Arc<Store>, &str)>, Failure> {
         match self {
-            Self::Pool(pool, volume, _) if pool.is_copy(volume).await.map_err(as_failure)? => Ok(Some((pool, volume))),
+            Self::Pool(pool, volume, _) if pool.is_copy(volume).await? => Ok(Some((pool, volume))),
             Self::Pool(..) | Self::Daemon(..) => Ok(None),
         }
     }
@@ -48,7 +47,7 @@ impl Receiver {
     /// What the replica has; nothing, where there is none yet.
     pub async fn state(&self) -> Result<ReplicaState, Failure> {
         match self {
-            Self::Pool(pool, volume, _) => pool.replica_state(volume).await.map_err(as_failure),
+            Self::Pool(pool, volume, _) => pool.replica_state(volume).await,
             Self::Daemon(client, replica, _) => {
                 let replica = replica.to_string();
                 let answer = tokio::time::timeout(ANSWER_MAX, client.call(GetReplica, &replica, &())).await;
@@ -67,7 +66,7 @@ impl Receiver {
 
     pub async fn receive(&self, stream: Stream<'_>) -> Result<Received, Failure> {
         match self {
-            Self::Pool(pool, volume, limits) => pool.receive(volume, *limits, stream).await.map_err(as_failure),
+            Self::Pool(pool, volume, limits) => pool.receive(volume, *limits, stream).await,
             Self::Daemon(client, replica, quota_bytes) => {
                 let (out, pieces) = mpsc::channel(PIECES_MAX);
                 let (replica, query) = (replica.to_string(), ReceiveQuery { quota_bytes: *quota_bytes });
@@ -89,7 +88,7 @@ impl Receiver {
 /// The end of the channel is the end of the stream. One that was cut lacks the end that its receiver asks for.
 async fn forward(mut stream: Stream<'_>, out: mpsc::Sender<Bytes>) -> Result<(), Failure> {
     while let Some(piece) = stream.next().await {
-        let piece = piece.map_err(|why| Failure::new(FailureKind::Unavailable, why))?;
+        let piece = piece.map_err(|why| Failure::unavailable(why))?;
         match tokio::time::timeout(STALL_MAX, out.send(piece)).await {
             Ok(Ok(())) => {}
             // It answers already.
@@ -101,5 +100,5 @@ async fn forward(mut stream: Stream<'_>, out: mpsc::Sender<Bytes>) -> Result<(),
 }
 
 fn gone(why: &str) -> Failure {
-    Failure::new(FailureKind::Unavailable, format!("the receiver went away: {why}"))
+    Failure::unavailable(format!("the receiver went away: {why}"))
 }

@@ -23,7 +23,7 @@ pub(super) type Way = (VolumeName, Place);
 
 /// What the daemon remembers of each way.
 #[derive(Default)]
-pub(crate) struct Runs {
+pub struct Runs {
     runs: Mutex<BTreeMap<Way, Run>>,
     wake: Notify,
     /// A run has ended.

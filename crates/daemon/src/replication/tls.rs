@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use larder_api::{Connect, Connecting, Connection, Failure, FailureKind};
+use larder_api::{Connect, Connecting, Connection, Failure};
 use larder_base::hex;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -104,7 +104,7 @@ impl Identity {
 }
 
 fn damaged(file: &Path) -> Failure {
-    Failure::new(FailureKind::Unavailable, format!("{} is damaged", file.display()))
+    Failure::unavailable(format!("{} is damaged", file.display()))
         .action("restore it from a backup; or remove it, and pair this machine with the others anew")
 }
 

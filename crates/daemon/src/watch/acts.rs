@@ -16,7 +16,7 @@ use axum::serve::IncomingStream;
 use futures::future::BoxFuture;
 use hyper::Method;
 use larder_api::endpoint::{Form, status_of};
-use larder_api::{BODY_BYTES_MAX, BY_HEADER, FOR_HEADER, Failure, FailureKind};
+use larder_api::{BODY_BYTES_MAX, BY_HEADER, FOR_HEADER, Failure};
 use larder_base::task;
 use larder_watch::audit::{Record, RecordKind};
 use serde_json::Value;
@@ -131,7 +131,7 @@ async fn may_ask_from_afar(daemon: &Daemon, endpoint: &str, asked_for: &Value) -
             format!("a share of the folder {} of this machine", text("folder"))
         }
         "ApplyConfig" => {
-            let now = daemon.read_config().await?.text;
+            let now = daemon.applying.read().await?.text;
             let deeds = |text: &str| may_run::deeds(text, daemon.folder().path());
             let new: Vec<String> = deeds(text("text")).difference(&deeds(&now)).cloned().collect();
             if new.is_empty() {
@@ -141,10 +141,10 @@ async fn may_ask_from_afar(daemon: &Daemon, endpoint: &str, asked_for: &Value) -
         }
         _ => return Ok(()),
     };
-    if daemon.may_run_from_afar().await {
+    if daemon.document.config().page.may_run {
         return Ok(());
     }
-    Err(Failure::new(FailureKind::Denied, format!("nothing was changed: {what}: not from another machine")).action(
+    Err(Failure::denied(format!("nothing was changed: {what}: not from another machine")).action(
         "type it on this machine, as the user that larder runs as or root (larder config apply FILE, share add, config \
          recovery-key, config restore); or allow owners to do such things from other machines: may_run = true under [page] in \
          larder.toml",

@@ -12,9 +12,9 @@ use larder_watch::alerts::DAY_MS;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
+use super::Watcher;
 use super::clock::now_ms;
 use super::guards::{Suspected, words};
-use crate::Daemon;
 use larder_config::VolumeName;
 use larder_config::times;
 
@@ -25,16 +25,16 @@ const RECENT_MS: u64 = DAY_MS;
 /// Work on volumes that takes longer goes on by itself: a pool may hang.
 const VOLUMES_WAIT_MAX: Duration = Duration::from_secs(30);
 
-pub(super) async fn run(daemon: &Arc<Daemon>, main: &Handle, alarms: Option<mpsc::Receiver<(String, Alarm)>>) {
+pub(super) async fn run(watcher: &Arc<Watcher>, main: &Handle, alarms: Option<mpsc::Receiver<(String, Alarm)>>) {
     let Some(mut alarms) = alarms else { return };
     while let Some((share, alarm)) = alarms.recv().await {
-        let taker = Arc::clone(daemon);
+        let taker = Arc::clone(watcher);
         let taken = task::spawn_on(main, async move { taker.take_alarm(share, alarm).await });
         let _ = tokio::time::timeout(VOLUMES_WAIT_MAX, taken).await;
     }
 }
 
-impl Daemon {
+impl Watcher {
     async fn take_alarm(&self, share: String, alarm: Alarm) {
         let before = self.hold_before(&share, &alarm).await;
         let blocked = if alarm.blocked { " It may not write any more." } else { "" };
@@ -46,17 +46,16 @@ impl Daemon {
             kept.suspects.add(one);
             self.watch.save(&kept);
         }
-        self.look_soon().await;
+        self.watch.look_soon().await;
     }
 
     /// Holds the newest snapshot of before (`suspects.one_hold_a_day`), and says which.
     async fn hold_before(&self, share: &str, alarm: &Alarm) -> String {
-        let volume = {
-            let state = self.state.lock().await;
-            let found = state.config.shares.iter().find(|known| known.name == share);
-            found.and_then(|found| found.volume.clone())
+        let config = self.document.config();
+        let found = config.shares.iter().find(|known| known.name == share);
+        let Some(volume) = found.and_then(|found| found.volume.clone()) else {
+            return "It is a folder of this machine, which has no snapshots.".to_owned();
         };
-        let Some(volume) = volume else { return "It is a folder of this machine, which has no snapshots.".to_owned() };
         let since_ms = u64::try_from(alarm.since.secs).unwrap_or(0) * 1000;
         match self.newest_before(&volume, since_ms).await {
             Ok(None) => format!("There is no snapshot of {volume} of before."),
@@ -81,7 +80,7 @@ impl Daemon {
     }
 
     async fn newest_before(&self, volume: &VolumeName, before_ms: u64) -> Result<Option<(String, u64)>, String> {
-        let open = self.storage.volume(volume).await.map_err(|error| error.into_words().message)?;
+        let open = self.storage.volume(volume).await.map_err(|failure| failure.message)?;
         let of = |info: larder_fs::SnapshotInfo| (info.name, u64::try_from(info.created.secs).unwrap_or(0) * 1000);
         Ok(open.snapshots().into_iter().map(of).filter(|(_, created)| *created <= before_ms).max_by_key(|one| one.1))
     }
@@ -92,7 +91,7 @@ impl Daemon {
         if let Some(held) = self.watch.kept.lock().suspects.held(&key, now) {
             return Ok(held.to_owned());
         }
-        let open = self.storage.volume(volume).await.map_err(|error| error.into_words().message)?;
+        let open = self.storage.volume(volume).await.map_err(|failure| failure.message)?;
         match open.hold_snapshot(name, HOLD, None).await {
             Ok(()) | Err(FsError::Exists) => {}
             Err(error) => return Err(error.to_string()),

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use larder_api::{
     AlertChange, AlertReceiver, AlertStatus, AlertTested, AlertsStatus, AuditQuery, AuditRecord, DiskHealth, Failure,
-    FailureKind,
 };
 use larder_base::task;
 use larder_facts::Machine;
@@ -14,9 +13,9 @@ use larder_watch::audit::{self, Record};
 use larder_watch::{Alert, Message, MessageKind};
 use tokio::sync::oneshot;
 
+use super::Watcher;
 use super::clock::now_ms;
 use super::state::{Kept, Watch};
-use crate::Daemon;
 
 /// A look that takes longer is not waited for: what was seen last is answered.
 const LOOK_WAIT_MAX: Duration = Duration::from_secs(10);
@@ -73,6 +72,14 @@ impl Watch {
         self.disks.hottest().map(|degrees| degrees as f64)
     }
 
+    /// Has the watch look, and waits for it.
+    pub(super) async fn look_soon(&self) {
+        let (done, is_done) = oneshot::channel();
+        if self.ask.try_send(done).is_ok() {
+            let _ = tokio::time::timeout(LOOK_WAIT_MAX, is_done).await;
+        }
+    }
+
     fn newest_records(&self, count: usize) -> Result<Vec<AuditRecord>, Failure> {
         let failed = |e| Failure::io(format_args!("cannot read the audit log in {}", self.folder.display()), &e);
         Ok(self.audit.newest(count).map_err(failed)?.into_iter().map(record).collect())
@@ -90,11 +97,10 @@ impl Watch {
         });
         match tokio::time::timeout(STATE_WAIT_MAX, worked).await {
             Ok(worked) => worked.unwrap_or_else(|e| Err(Failure::internal(format!("the daemon failed at this: {e}")))),
-            Err(_) => Err(Failure::new(
-                FailureKind::Unavailable,
-                "the alerts cannot be read: the disk of the data folder does not answer",
-            )
-            .action("see whether it does: ls in the data folder")),
+            Err(_) => {
+                Err(Failure::unavailable("the alerts cannot be read: the disk of the data folder does not answer")
+                    .action("see whether it does: ls in the data folder"))
+            }
         }
     }
 }
@@ -103,11 +109,11 @@ impl Watch {
 fn kept_or_told(watch: &Watch, kept: &Kept) -> Result<(), Failure> {
     watch.try_save(kept).map_err(|error| {
         let message = format!("it is as you say until larder is started again: {error}");
-        Failure::new(FailureKind::Unavailable, message).action("make room in the data folder, and repeat the command")
+        Failure::unavailable(message).action("make room in the data folder, and repeat the command")
     })
 }
 
-impl Daemon {
+impl Watcher {
     /// What the alert `id` tells of is wanted.
     async fn vouch_for(&self, id: u64) -> Result<AlertStatus, Failure> {
         let alert = self
@@ -124,21 +130,13 @@ impl Daemon {
                 saved.map(|()| shown(&alert))
             })
             .await?;
-        self.look_soon().await;
+        self.watch.look_soon().await;
         Ok(alert)
     }
 
-    /// Has the watch look, and waits for it.
-    pub(super) async fn look_soon(&self) {
-        let (done, is_done) = oneshot::channel();
-        if self.watch.ask.try_send(done).is_ok() {
-            let _ = tokio::time::timeout(LOOK_WAIT_MAX, is_done).await;
-        }
-    }
-
     pub async fn alerts(&self) -> Result<AlertsStatus, Failure> {
-        self.look_soon().await;
-        let config = self.state.lock().await.config.alerts.clone();
+        self.watch.look_soon().await;
+        let config = self.document.config().alerts.clone();
         let tried = self.watch.tried.lock().clone();
         self.watch
             .with_state(move |_, kept| {
@@ -188,7 +186,7 @@ impl Daemon {
 
     /// A message to each receiver, past the queue: whoever asks wants to know now.
     pub async fn alerts_test(&self) -> Result<Vec<AlertTested>, Failure> {
-        let config = self.state.lock().await.config.alerts.clone();
+        let config = self.document.config().alerts.clone();
         if config.receivers.is_empty() && config.pings.is_empty() {
             return Err(Failure::not_found("the configuration names no [[alert]]")
                 .action("add one to larder.toml, such as: [[alert]] kind = \"ntfy\" url = \"https://ntfy.sh/TOPIC\"; then: larder reload"));
@@ -217,7 +215,7 @@ impl Daemon {
 
     pub async fn audit_records(&self, query: AuditQuery) -> Result<Vec<AuditRecord>, Failure> {
         let (data, watch) = (self.folder.path().to_owned(), Arc::clone(&self.watch));
-        crate::api::finish(async move {
+        crate::answer::finish(async move {
             let read = task::blocking(move || match query.newest {
                 Some(count) => watch.newest_records(count as usize),
                 None => {

@@ -2,6 +2,7 @@
 //!
 //! One cause is one condition: a pool is told to be degraded only where no disk of it explains that.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use larder_api::{DiskStatus, PoolStatus};
@@ -13,8 +14,9 @@ use larder_volume::Registry;
 use larder_watch::disk::{COLUMNS, Column};
 use larder_watch::{Condition, EventKind, Unknown, space};
 
+use super::Watcher;
 use super::clock::{self, now_ms};
-use crate::Daemon;
+use crate::parts::standing::{Kind, Standing};
 use larder_config::Config;
 use larder_config::user::Accounts;
 
@@ -45,35 +47,32 @@ pub(super) struct Seen {
 }
 
 /// `None`: somebody changes something that takes long.
-pub(super) async fn gather(daemon: &Daemon) -> Option<Seen> {
+pub(super) async fn gather(watcher: &Watcher) -> Option<Seen> {
     let mut seen = Seen::default();
-    let (config, faults, shares) = {
-        let state = tokio::time::timeout(STATE_WAIT_MAX, daemon.state.lock()).await.ok()?;
-        (state.config.clone(), state.pool_faults.clone(), state.shares.clone())
-    };
-    for (name, failure) in &faults {
+    // Under the lock: a change that is under way takes things away for a moment.
+    let state = tokio::time::timeout(STATE_WAIT_MAX, watcher.document.lock()).await.ok()?;
+    let config = Arc::clone(&state.config);
+    let (unopened, down) = (watcher.standings.unopened(), watcher.standings.unserved(Kind::Share));
+    drop(state);
+    for (name, failure) in &unopened {
         let condition = Condition::is(EventKind::PoolUnavailable, name, failure.message.clone());
         seen.conditions.push(match &failure.action {
             Some(action) => condition.action(action),
             None => condition,
         });
     }
-    let pools = daemon.storage.all();
+    let pools = watcher.storage.all();
     for pool in &pools {
-        of_pool(daemon, pool, &config, &mut seen);
+        of_pool(watcher, pool, &config, &mut seen);
     }
-    daemon.watch.slow.keep_only(&pools.iter().map(|pool| pool.name.clone()).collect::<Vec<_>>());
-    for share in shares.iter().filter(|share| !share.locked && !share.rests) {
-        let Some(fault) = &share.fault else { continue };
-        if !daemon.storage.is_closed_for_now(&share.volume) {
-            seen.conditions.push(Condition::is(
-                EventKind::ShareDown,
-                &share.name,
-                format!("The share '{}' is not served: {fault}", share.name),
-            ));
+    watcher.watch.slow.keep_only(&pools.iter().map(|pool| pool.name.clone()).collect::<Vec<_>>());
+    for (share, standing) in down {
+        if let Standing::Failed(why) = standing {
+            let text = format!("The {}", Kind::Share.unserved(&share, &why));
+            seen.conditions.push(Condition::is(EventKind::ShareDown, share, text));
         }
     }
-    for one in daemon.replications().await.replications {
+    for one in watcher.replication.list().replications {
         let why = match (&one.fault, one.late) {
             (Some(fault), _) => format!("cannot be sent: {fault}"),
             (None, true) => "is older than it may be".to_owned(),
@@ -86,44 +85,48 @@ pub(super) async fn gather(daemon: &Daemon) -> Option<Seen> {
             format!("The replica of {} at {} {why}.", one.volume, one.to),
         ));
     }
-    for schedule in daemon.snapshot_schedules().await {
+    for schedule in watcher.snapshots.list() {
         let Some(fault) = schedule.fault else { continue };
         let subject = format!("{}/{}", schedule.pool, schedule.volume);
         seen.conditions.push(Condition::is(EventKind::SnapshotsFailing, subject, fault));
     }
-    if let Some(fault) = daemon.watch.config_fault.lock().clone() {
-        seen.conditions.push(Condition::is(EventKind::ConfigInvalid, daemon.file.display().to_string(), fault));
+    if let Some(fault) = watcher.watch.config_fault.lock().clone() {
+        seen.conditions.push(Condition::is(
+            EventKind::ConfigInvalid,
+            watcher.document.file.display().to_string(),
+            fault,
+        ));
     }
-    seen.conditions.extend(clock_behind(daemon));
-    if daemon.servers.webdavs_addr().is_some() || daemon.servers.page_addr().is_some() {
-        let own = || daemon.folder.path().join("webdav_certificate.pem");
+    seen.conditions.extend(clock_behind(watcher));
+    if watcher.servers.webdavs_addr().is_some() || watcher.servers.page_addr().is_some() {
+        let own = || watcher.folder.path().join("webdav_certificate.pem");
         let file = config.webdav.certificate.as_ref().map_or_else(own, |(certificate, _)| certificate.clone());
-        seen.conditions.extend(daemon.watch.certificate.look(&file, chrono::Utc::now().timestamp()));
+        seen.conditions.extend(watcher.watch.certificate.look(&file, chrono::Utc::now().timestamp()));
     }
-    seen.conditions.extend(daemon.watch.ups.conditions(config.ups.as_ref()));
-    seen.conditions.extend(daemon.watch.kept.lock().suspects.conditions());
-    let (conditions, unknown) = daemon.watch.disks.conditions();
+    seen.conditions.extend(watcher.watch.ups.conditions(config.ups.as_ref()));
+    seen.conditions.extend(watcher.watch.kept.lock().suspects.conditions());
+    let (conditions, unknown) = watcher.watch.disks.conditions();
     seen.conditions.extend(conditions);
     seen.unknown.extend(unknown);
     Some(seen)
 }
 
 /// Times that have passed, by what is known: the release, this box's own time, and events of its pools.
-fn clock_behind(daemon: &Daemon) -> Option<Condition> {
+fn clock_behind(watcher: &Watcher) -> Option<Condition> {
     let ms = |secs: i64| u64::try_from(secs).unwrap_or(0).saturating_mul(1000);
     let mut passed = vec![
         ("the release of this larder".to_owned(), ms(passed::RELEASED_SECS)),
         ("the last moment that this box knows".to_owned(), ms(passed::now_secs())),
     ];
-    for pool in daemon.storage.all() {
+    for pool in watcher.storage.all() {
         let newest = pool.history().events.iter().map(|event| event.at_ms).max();
         passed.extend(newest.map(|at_ms| (format!("an event of the pool '{}'", pool.name), at_ms)));
     }
     let text = clock::behind(clock::now_ms(), passed)?;
-    Some(Condition::is(EventKind::ClockBehind, &daemon.watch.host, text))
+    Some(Condition::is(EventKind::ClockBehind, &watcher.watch.host, text))
 }
 
-fn of_pool(daemon: &Daemon, pool: &Store, config: &Config, seen: &mut Seen) {
+fn of_pool(watcher: &Watcher, pool: &Store, config: &Config, seen: &mut Seen) {
     let status = pool.status();
     if let Some(bucket) = pool.bucket() {
         if let Some(trouble) = bucket.trouble() {
@@ -153,7 +156,7 @@ fn of_pool(daemon: &Daemon, pool: &Store, config: &Config, seen: &mut Seen) {
             subject: Some(format!("{}: {}", pool.name, disk.display())),
         });
         seen.unknown.extend(before);
-        of_room(daemon, &status, seen);
+        of_room(watcher, &status, seen);
         of_scrub(pool, config, &status, seen);
         let (damaged, more) = disks.damage();
         let lost = damaged.len() as u64 + more;
@@ -172,7 +175,7 @@ fn of_pool(daemon: &Daemon, pool: &Store, config: &Config, seen: &mut Seen) {
             NEVER,
             text,
         ));
-        seen.conditions.extend(daemon.watch.slow.look(&pool.name, &disks.disk_times(), Instant::now()));
+        seen.conditions.extend(watcher.watch.slow.look(&pool.name, &disks.disk_times(), Instant::now()));
     }
     of_quotas(pool, config, &pool.registry, seen);
 }
@@ -244,7 +247,7 @@ fn errors(pool: &str, disk: &DiskStatus, subject: String) -> Option<Condition> {
     (!words.is_empty()).then(|| Condition::is(EventKind::DiskErrors, subject, text))
 }
 
-fn of_room(daemon: &Daemon, status: &PoolStatus, seen: &mut Seen) {
+fn of_room(watcher: &Watcher, status: &PoolStatus, seen: &mut Seen) {
     if status.state == "FAULTED" {
         // What its disks have room for is not known.
         return;
@@ -255,8 +258,8 @@ fn of_room(daemon: &Daemon, status: &PoolStatus, seen: &mut Seen) {
     let mut values = [None; COLUMNS];
     values[Column::Celsius as usize] = u32::try_from(used / MIB).ok();
     values[Column::WearPercent as usize] = u32::try_from(total / MIB).ok();
-    daemon.watch.history.add(&history, now_ms() / 1000, values);
-    let days = daemon.watch.history.ring(&history).and_then(|ring| {
+    watcher.watch.history.add(&history, now_ms() / 1000, values);
+    let days = watcher.watch.history.ring(&history).and_then(|ring| {
         let samples = ring.samples(1);
         let used = |sample: &larder_watch::disk::Sample| Some((sample.at_s * 1000, f64::from(sample.values[0]?)));
         space::days_left(&samples.iter().filter_map(used).collect::<Vec<_>>(), total as f64 / MIB as f64)

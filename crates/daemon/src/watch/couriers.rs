@@ -14,9 +14,9 @@ use larder_watch::{Condition, EventKind};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
+use super::Watcher;
 use super::clock::now_ms;
 use super::state::Watch;
-use crate::Daemon;
 use larder_config::alert::PingConfig;
 
 const RETRY_FIRST: Duration = Duration::from_secs(2);
@@ -83,25 +83,25 @@ impl<T> Drop for Courier<T> {
 }
 
 /// Keeps a courier for each receiver and ping of the configuration.
-pub(super) async fn run(daemon: &Arc<Daemon>) {
+pub(super) async fn run(watcher: &Arc<Watcher>) {
     let mut receivers: BTreeMap<String, Courier<Receiver>> = BTreeMap::new();
     let mut pings: BTreeMap<String, Courier<PingConfig>> = BTreeMap::new();
     loop {
         // Registered first: news from now on wakes us.
-        let news = daemon.watch.news.notified();
-        let config = daemon.state.lock().await.config.alerts.clone();
-        daemon.watch.set_receivers(config.receivers.clone());
+        let news = watcher.watch.news.notified();
+        let config = watcher.document.config().alerts.clone();
+        watcher.watch.set_receivers(config.receivers.clone());
         receivers.retain(|name, courier| config.receivers.iter().any(|one| one.name == *name && *one == courier.of));
         for of in config.receivers {
             receivers.entry(of.name.clone()).or_insert_with(|| {
-                let task = task::spawn(deliver(Arc::clone(daemon), of.clone()));
+                let task = task::spawn(deliver(Arc::clone(&watcher.watch), of.clone()));
                 Courier { of, task }
             });
         }
         pings.retain(|name, courier| config.pings.iter().any(|one| one.name == *name && *one == courier.of));
         for of in config.pings {
             pings.entry(of.name.clone()).or_insert_with(|| {
-                let task = task::spawn(keep_pinging(Arc::clone(daemon), of.clone()));
+                let task = task::spawn(keep_pinging(Arc::clone(&watcher.watch), of.clone()));
                 Courier { of, task }
             });
         }
@@ -109,8 +109,7 @@ pub(super) async fn run(daemon: &Arc<Daemon>) {
     }
 }
 
-async fn deliver(daemon: Arc<Daemon>, receiver: Receiver) {
-    let watch = &daemon.watch;
+async fn deliver(watch: Arc<Watch>, receiver: Receiver) {
     let mut tries = Tries::new();
     loop {
         let news = watch.news.notified();
@@ -130,12 +129,12 @@ async fn deliver(daemon: Arc<Daemon>, receiver: Receiver) {
     }
 }
 
-async fn keep_pinging(daemon: Arc<Daemon>, of: PingConfig) {
+async fn keep_pinging(watch: Arc<Watch>, of: PingConfig) {
     loop {
         let limit = larder_watch::send::TRY_TIME_MAX;
         let late = || Err(SendError::Later(format!("no answer within {} s", limit.as_secs())));
         let sent = tokio::time::timeout(limit, ping(&of.url)).await.unwrap_or_else(|_| late());
-        daemon.watch.note_try(&of.name, sent.as_ref().err(), None);
+        watch.note_try(&of.name, sent.as_ref().err(), None);
         sleep(Duration::from_secs(of.every_seconds)).await;
     }
 }

@@ -8,8 +8,8 @@ use larder_api::{DamageEntry, DamageKept, Failure};
 use larder_keep::Store;
 use larder_watch::damage::{Entry, Loss};
 
+use super::Watcher;
 use super::clock::now_ms;
-use crate::Daemon;
 
 fn digest(pool: &Store) -> Option<u64> {
     let disks = pool.disk_pool()?;
@@ -22,7 +22,7 @@ fn digest(pool: &Store) -> Option<u64> {
     Some(hasher.finish())
 }
 
-impl Daemon {
+impl Watcher {
     pub(super) async fn look_at_damage(&self) {
         for pool in self.storage.all() {
             let Some(digest) = digest(&pool) else { continue };
@@ -39,7 +39,7 @@ impl Daemon {
 
     /// What is remembered, newest first.
     pub async fn damage_kept(&self) -> Result<DamageKept, Failure> {
-        self.look_soon().await;
+        self.watch.look_soon().await;
         let kept = self.watch.kept.lock();
         let entry = |entry: &Entry| DamageEntry {
             place: entry.place.clone(),

@@ -12,12 +12,12 @@ use larder_watch::disk::{BYTES_MAX, Ring};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
 
+use super::Watcher;
 use super::history::{History, RINGS_MAX, file_name};
-use crate::Daemon;
 
 const PREFIX: &str = "histories";
 
-impl Daemon {
+impl Watcher {
     /// Writes what changed since the last time (`copies.with_other_writes`).
     pub(super) async fn copy_histories(self: Arc<Self>) {
         let rings = self.watch.history.uncopied();

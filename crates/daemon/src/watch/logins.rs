@@ -1,28 +1,25 @@
 //! Logins and refusals: into the audit log, and as alerts where a user comes from a new place or an address guesses.
 
-use std::sync::Arc;
-
 use larder_doors::door::Passage;
 use larder_watch::audit::{Record, RecordKind};
 use larder_watch::{Condition, EventKind};
 use tokio::sync::mpsc;
 
 use super::places::{Seen, left_out};
-use crate::Daemon;
+use super::state::Watch;
 
-pub(super) async fn run(daemon: &Arc<Daemon>, passages: Option<mpsc::Receiver<Passage>>) {
+pub(super) async fn run(watch: &Watch, passages: Option<mpsc::Receiver<Passage>>) {
     let Some(mut passages) = passages else { return };
     while let Some(passage) = passages.recv().await {
         let left_out = left_out();
         if left_out > 0 {
             tracing::warn!("{left_out} logins and refusals are not in the audit log: they came too fast");
         }
-        take_in(daemon, passage);
+        take_in(watch, passage);
     }
 }
 
-fn take_in(daemon: &Daemon, passage: Passage) {
-    let watch = &daemon.watch;
+fn take_in(watch: &Watch, passage: Passage) {
     let (door, _) = passage.text.split_once(": ").unwrap_or(("", ""));
     watch.record(Record {
         number: 0,

@@ -14,13 +14,20 @@ use std::time::{Duration, Instant};
 use larder_api::Failure;
 use larder_base::task;
 use larder_facts::Machine;
+use larder_keep::Storage;
 use larder_watch::{Condition, EventKind};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::Daemon;
-use crate::{box_time, rounds};
+use super::document::Document;
+use super::folder::DataFolder;
+use super::parts::standing::Standings;
+use super::replication::Replication;
+use super::servers::Servers;
+use super::snapshot_schedule::Snapshots;
+use super::top::TopState;
+use super::{box_time, rounds};
 
 mod acts;
 mod alarms;
@@ -60,6 +67,19 @@ const VOLUMES_WAIT_MAX: Duration = Duration::from_secs(30);
 /// The end of the thread is waited for so long.
 const END_WAIT_MAX: Duration = Duration::from_secs(5);
 
+/// What is watched, and with what.
+pub struct Watcher {
+    pub watch: Arc<Watch>,
+    pub document: Arc<Document>,
+    pub storage: Arc<Storage>,
+    pub servers: Arc<Servers>,
+    pub folder: Arc<DataFolder>,
+    pub standings: Standings,
+    pub replication: Arc<Replication>,
+    pub snapshots: Arc<Snapshots>,
+    pub top: Arc<TopState>,
+}
+
 /// The thread that watches, while this value lives. It is its own: its state lies on a disk that may hang, and what waits for that disk
 /// must not be a thread that serves.
 pub struct Watching {
@@ -68,13 +88,13 @@ pub struct Watching {
 }
 
 /// Begins to watch.
-pub async fn start(daemon: Arc<Daemon>) -> Result<Watching, Failure> {
+pub fn start(watcher: Arc<Watcher>) -> Result<Watching, Failure> {
     let failed = |e: std::io::Error| Failure::io("cannot start the thread that watches", &e);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
     // A note of the start is for those who are told now.
-    let receivers = daemon.state.lock().await.config.alerts.receivers.clone();
-    daemon.watch.set_receivers(receivers);
-    daemon.watch.note_start();
+    let receivers = watcher.document.config().alerts.receivers.clone();
+    watcher.watch.set_receivers(receivers);
+    watcher.watch.note_start();
     let (stop, (end, ended)) = (CancellationToken::new(), tokio::sync::oneshot::channel());
     let stopped = stop.clone();
     // What works on volumes does so where they live: a volume that is opened begins tasks of its own.
@@ -82,7 +102,7 @@ pub async fn start(daemon: Arc<Daemon>) -> Result<Watching, Failure> {
     let watch = move || {
         runtime.block_on(async {
             tokio::select! {
-                () = run(&daemon, &main) => {}
+                () = run(&watcher, &main) => {}
                 () = stopped.cancelled() => {}
             }
         });
@@ -100,22 +120,22 @@ impl Watching {
     }
 }
 
-async fn run(daemon: &Arc<Daemon>, main: &Handle) {
-    let watch = &daemon.watch;
+async fn run(watcher: &Arc<Watcher>, main: &Handle) {
+    let watch = &watcher.watch;
     let (passages, asked) = (watch.passages.lock().take(), watch.asked.lock().take());
     let alarms = watch.alarms.lock().take();
     // Before the first look begins histories anew.
-    let restored = task::spawn_on(main, Arc::clone(daemon).restore_histories());
+    let restored = task::spawn_on(main, Arc::clone(watcher).restore_histories());
     let _ = tokio::time::timeout(VOLUMES_WAIT_MAX, restored).await;
     tokio::join!(
-        looks(daemon, main, asked),
-        ask_disks(daemon),
-        couriers::run(daemon),
-        logins::run(daemon, passages),
-        alarms::run(daemon, main, alarms),
+        looks(watcher, main, asked),
+        ask_disks(watcher),
+        couriers::run(watcher),
+        logins::run(watch, passages),
+        alarms::run(watcher, main, alarms),
         file_operations(watch),
-        ups_end::run(daemon),
-        super::top::keep(daemon)
+        ups_end::run(watcher),
+        super::top::keep(&watcher.top)
     );
 }
 
@@ -128,7 +148,7 @@ async fn file_operations(watch: &Watch) {
 }
 
 /// Looks once a minute, and when somebody asks.
-async fn looks(daemon: &Arc<Daemon>, main: &Handle, asked: Option<mpsc::Receiver<oneshot::Sender<()>>>) {
+async fn looks(watcher: &Arc<Watcher>, main: &Handle, asked: Option<mpsc::Receiver<oneshot::Sender<()>>>) {
     let Some(mut asked) = asked else { return };
     let (mut clock, mut next) = (clock::Clock::now(), tokio::time::Instant::now());
     loop {
@@ -139,15 +159,15 @@ async fn looks(daemon: &Arc<Daemon>, main: &Handle, asked: Option<mpsc::Receiver
         if asker.is_none() {
             next = rounds::next(LOOK_EVERY);
             if let Some(jump) = clock.jumped() {
-                daemon.watch.note(Condition::is(EventKind::ClockJumped, &daemon.watch.host, jump));
-                box_time::keep(daemon.folder.path());
+                watcher.watch.note(Condition::is(EventKind::ClockJumped, &watcher.watch.host, jump));
+                box_time::keep(watcher.folder.path());
             }
         }
-        if daemon.watch_look(asker.is_none()).await {
+        if watcher.look(asker.is_none()).await {
             // A pool that hangs is not waited for.
-            task::spawn_on(main, Arc::clone(daemon).copy_histories());
+            task::spawn_on(main, Arc::clone(watcher).copy_histories());
         }
-        let looker = Arc::clone(daemon);
+        let looker = Arc::clone(watcher);
         let look = task::spawn_on(main, async move { looker.look_at_damage().await });
         let _ = tokio::time::timeout(VOLUMES_WAIT_MAX, look).await;
         if let Some(asker) = asker {
@@ -157,11 +177,11 @@ async fn looks(daemon: &Arc<Daemon>, main: &Handle, asked: Option<mpsc::Receiver
 }
 
 /// Gives the disks their turns. Each question may take a minute, and nothing else waits for it.
-async fn ask_disks(daemon: &Arc<Daemon>) {
+async fn ask_disks(watcher: &Arc<Watcher>) {
     loop {
-        let asker = Arc::clone(daemon);
-        let folders: Vec<_> = daemon.storage.all().iter().flat_map(|pool| pool.disks()).collect();
-        let schedule = daemon.state.lock().await.config.self_tests;
+        let asker = Arc::clone(watcher);
+        let folders: Vec<_> = watcher.storage.all().iter().flat_map(|pool| pool.disks()).collect();
+        let schedule = watcher.document.config().self_tests;
         let asked = move || {
             let machine = Machine::this();
             asker.watch.disks.ask(&machine, &asker.watch.history, false);
@@ -174,9 +194,9 @@ async fn ask_disks(daemon: &Arc<Daemon>) {
     }
 }
 
-impl Daemon {
+impl Watcher {
     /// One look. `in_turn`: histories and digests have their turn too. Returns whether histories were written.
-    async fn watch_look(&self, in_turn: bool) -> bool {
+    async fn look(&self, in_turn: bool) -> bool {
         let watch = &self.watch;
         // Somebody changes something that takes long: everything stays as it was seen last.
         let Some(seen) = conditions::gather(self).await else { return false };

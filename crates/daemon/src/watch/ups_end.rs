@@ -3,7 +3,6 @@
 //! - `ups.flushed_then_parked`: at the end all is durable first, then the disks are parked, then the owner's command runs.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use larder_api::{Failure, UpsStatus};
@@ -11,8 +10,8 @@ use larder_facts::Machine;
 use larder_watch::ups::{Nut, Reading, Source, Ups, read_batteries};
 use larder_watch::{Condition, EventKind};
 
+use super::Watcher;
 use super::ups::{name, plan};
-use crate::Daemon;
 use larder_config::UpsConfig;
 
 /// As often as the drivers of NUT ask the UPS itself.
@@ -21,25 +20,25 @@ const ASK_EVERY: Duration = Duration::from_secs(5);
 const TELL_WAIT: Duration = Duration::from_secs(3);
 
 /// Asks for as long as the configuration names a UPS.
-pub(super) async fn run(daemon: &Arc<Daemon>) {
+pub(super) async fn run(watcher: &Watcher) {
     let mut connection: Option<(Source, Nut)> = None;
     loop {
-        let config = daemon.state.lock().await.config.ups.clone();
+        let config = watcher.document.config().ups.clone();
         if let Some(config) = config {
             let answer = ask(&config.source, &mut connection).await;
-            let was_well = daemon.watch.ups.conditions(Some(&config)).is_empty();
-            let why = daemon.watch.ups.take(answer, &config);
-            if was_well != daemon.watch.ups.conditions(Some(&config)).is_empty() {
-                daemon.look_soon().await;
+            let was_well = watcher.watch.ups.conditions(Some(&config)).is_empty();
+            let why = watcher.watch.ups.take(answer, &config);
+            if was_well != watcher.watch.ups.conditions(Some(&config)).is_empty() {
+                watcher.watch.look_soon().await;
             }
             if let Some(why) = why {
-                return daemon.end_by_ups(&config, why).await;
+                return watcher.end_by_ups(&config, why).await;
             }
         } else {
             connection = None;
-            *daemon.watch.ups.state.lock() = Ups::default();
+            *watcher.watch.ups.state.lock() = Ups::default();
             // Nothing is asked, and nobody is woken, until a configuration names one.
-            daemon.watch.ups.configured.notified().await;
+            watcher.watch.ups.configured.notified().await;
             continue;
         }
         tokio::time::sleep(ASK_EVERY).await;
@@ -61,7 +60,7 @@ async fn ask(source: &Source, connection: &mut Option<(Source, Nut)>) -> Result<
     answer
 }
 
-impl Daemon {
+impl Watcher {
     async fn end_by_ups(&self, config: &UpsConfig, why: String) {
         let text = format!("larder stops in order: {why}.");
         self.watch.note(Condition::is(EventKind::UpsStops, name(config), text));
@@ -69,17 +68,17 @@ impl Daemon {
         self.watch.ups.stop.cancel();
     }
 
-    /// The disks of pools and the owner's command, where the UPS ends the daemon.
-    pub async fn after_ups(&self) -> Option<(Vec<PathBuf>, Vec<String>)> {
+    /// The disks of pools and the owner's command, where the UPS ends the watcher.
+    pub fn after_ups(&self) -> Option<(Vec<PathBuf>, Vec<String>)> {
         if !self.watch.ups.has_ended() {
             return None;
         }
-        let then = self.state.lock().await.config.ups.clone().map(|ups| ups.then).unwrap_or_default();
+        let then = self.document.config().ups.clone().map(|ups| ups.then).unwrap_or_default();
         Some((self.storage.all().iter().flat_map(|pool| pool.disks()).collect(), then))
     }
 
-    pub async fn ups_status(&self) -> Result<UpsStatus, Failure> {
-        let Some(config) = self.state.lock().await.config.ups.clone() else {
+    pub fn ups_status(&self) -> Result<UpsStatus, Failure> {
+        let Some(config) = self.document.config().ups.clone() else {
             return Err(Failure::not_found("the configuration names no UPS").action(
                 "add [ups] to larder.toml, such as: [ups] name = \"ups\" stop_after = \"10m\"; then: larder reload",
             ));

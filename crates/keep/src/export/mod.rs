@@ -8,12 +8,12 @@
 
 mod tar;
 
-use crate::error::KeepError;
 use std::collections::HashMap;
 
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use futures::stream::BoxStream;
+use larder_api::Failure;
 use larder_base::{boxed, task};
 use larder_fs::{AccessTimes, Answers, Attr, Cred, DirEntry, FileKind, FsError, FsResult, Ino, SeekTo};
 use larder_volume::Volume;
@@ -51,7 +51,7 @@ impl Store {
         volume: &str,
         snapshot: &str,
         owners: Owners,
-    ) -> Result<BoxStream<'static, FsResult<Bytes>>, KeepError> {
+    ) -> Result<BoxStream<'static, FsResult<Bytes>>, Failure> {
         let open = self.volume(volume).await?.with_access_times(AccessTimes::NEVER).with_answers(Answers::Ordered);
         let full = format!("{}/{volume}@{snapshot}", self.name);
         let top = open.snapshot_root(snapshot).await.map_err(|error| snapshot_words::snapshot_error(&full, &error))?;

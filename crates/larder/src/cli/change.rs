@@ -14,7 +14,6 @@ use larder_config::Config;
 use larder_config::edit::Editor;
 use larder_daemon::folder;
 use larder_daemon::translate;
-use larder_daemon::translate::as_failure;
 
 /// How often the progress of a change is asked for.
 const ASK_EVERY: Duration = Duration::from_millis(500);
@@ -153,8 +152,8 @@ async fn directly(
     look_at(change, disks.iter().cloned(), json);
     let change = translate::change(change.clone())?;
     super::reach::closing(super::reach::direct(&disks).await?, async |storage| {
-        let pool = storage.pool(Some(&name)).map_err(as_failure)?;
-        let mut plan = pool.change(&change, how.dry_run).await.map_err(as_failure)?;
+        let pool = storage.pool(Some(&name))?;
+        let mut plan = pool.change(&change, how.dry_run).await?;
         if !how.dry_run {
             // As the daemon does: the labels know better than the file.
             if let Err(failure) = name_disks(config, &name, &pool.disks_staying()) {

@@ -268,7 +268,7 @@ async fn object(pool: &Remains, path: &ObjectPath) -> Result<Bytes, Failure> {
     let failed = |error: object_store::Error| match error {
         object_store::Error::NotFound { .. } => Failure::not_found(format!("there is no object {path}"))
             .action("list them with: larder debug object --disk DIR..."),
-        other => Failure::new(larder_api::FailureKind::Unavailable, format!("{path}: {other}")),
+        other => Failure::unavailable(format!("{path}: {other}")),
     };
     let got = store.get(path).await.map_err(failed)?;
     if got.meta.size > FILE_BYTES_MAX {
@@ -287,7 +287,7 @@ async fn segment_object(remains: &Remains, name: &str) -> Result<Bytes, Failure>
         Remains::Pool(pool) => pool.objects("").into_iter().map(|object| object.path).collect(),
         Remains::Bucket { store, .. } => {
             let listed = store.list(None).map_ok(|object| object.location.to_string()).try_collect().await;
-            listed.map_err(|error| Failure::new(larder_api::FailureKind::Unavailable, error.to_string()))?
+            listed.map_err(|error| Failure::unavailable(error.to_string()))?
         }
     };
     let found: Vec<String> = all.into_iter().filter(|path| path.ends_with(&ending)).collect();

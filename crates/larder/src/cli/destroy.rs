@@ -12,7 +12,6 @@ use crate::out;
 use larder_config::edit::Editor;
 use larder_daemon::erase;
 use larder_daemon::folder;
-use larder_daemon::translate::as_failure;
 
 pub(super) async fn run(global: &Global, name: &str, yes: bool, how: TakeAway) -> Result<(), Failure> {
     larder_config::check_name(name).map_err(Failure::invalid)?;
@@ -30,13 +29,13 @@ pub(super) async fn run(global: &Global, name: &str, yes: bool, how: TakeAway) -
             editor.remove_pool(name);
             let staged = editor.stage()?;
             let storage = direct(&known.disks).await?;
-            let open = storage.pool(Some(name)).map_err(as_failure)?;
+            let open = storage.pool(Some(name))?;
             let asked = match open.volumes().await {
                 Ok(volumes) => confirm(&open.status(), &volumes, yes),
-                Err(failure) => Err(as_failure(failure)),
+                Err(failure) => Err(failure),
             };
             if let Err(failure) = asked {
-                storage.close().await.map_err(as_failure)?;
+                storage.close().await?;
                 return Err(failure);
             }
             let done = erase::destroy(&open).await?;

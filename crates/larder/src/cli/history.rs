@@ -60,6 +60,6 @@ async fn of_daemon(client: &Client, name: &str) -> Result<PoolHistory, Failure> 
 }
 
 fn of_disks(disks: &[PathBuf]) -> Result<PoolHistory, Failure> {
-    let (name, events) = Pool::history_of(disks).map_err(|e| translate::pool_failure(&e))?;
+    let (name, events) = Pool::history_of(disks).map_err(|e| translate::pool_error(&e))?;
     Ok(translate::history(&name, events))
 }

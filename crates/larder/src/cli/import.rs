@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use futures::StreamExt;
 use larder_api::endpoints::ImportFolder;
-use larder_api::{Failure, FailureKind, ImportEvent, ImportFault, ImportProgress, ImportReport, ImportRequest};
+use larder_api::{Failure, ImportEvent, ImportFault, ImportProgress, ImportReport, ImportRequest};
 use larder_base::units::ByteSize;
 
 use super::args::{Disks, Global};
@@ -77,7 +77,7 @@ pub(super) async fn run(global: &Global, args: ImportArgs) -> Result<(), Failure
                     Some(ImportEvent::Failed(failure)) => break Err(failure),
                     None => {
                         let message = "the daemon went away before the import ended; the same command goes on";
-                        return Err(Failure::new(FailureKind::Unavailable, message));
+                        return Err(Failure::unavailable(message));
                     }
                 }
             }
@@ -112,7 +112,7 @@ fn answer(out: Out, dir: &std::path::Path, report: &ImportReport) -> Result<(), 
         list(&report.faults, report.faults_total, "error");
     }
     let what = if report.faults_total == 1 { "1 path was" } else { &format!("{} paths were", report.faults_total) };
-    Err(Failure::new(FailureKind::Unavailable, format!("{what} not imported as in {}", dir.display()))
+    Err(Failure::unavailable(format!("{what} not imported as in {}", dir.display()))
         .action("mend the reasons above and run the command again: it brings only what is missing"))
 }
 

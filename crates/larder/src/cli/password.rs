@@ -4,7 +4,7 @@ use std::io::{BufRead, IsTerminal, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use larder_api::{Failure, FailureKind};
+use larder_api::Failure;
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 
 use larder_daemon::{check_password, random_password};
@@ -57,17 +57,17 @@ pub(super) fn passphrase_in(file: &Path) -> Result<String, Failure> {
     let metadata = open.metadata().map_err(|e| failed(&e))?;
     let mode = metadata.mode();
     if mode & OTHERS_MAY != 0 {
-        return Err(Failure::new(
-            FailureKind::Denied,
-            format!("the passphrase file {shown} is open to others: its mode is {:04o}", mode & 0o7777),
-        )
+        return Err(Failure::denied(format!(
+            "the passphrase file {shown} is open to others: its mode is {:04o}",
+            mode & 0o7777
+        ))
         .action(format!("close it with: chmod 600 {shown}")));
     }
     if ![0, rustix::process::geteuid().as_raw()].contains(&metadata.uid()) {
-        return Err(Failure::new(
-            FailureKind::Denied,
-            format!("the passphrase file {shown} belongs to user {}, who can change it", metadata.uid()),
-        )
+        return Err(Failure::denied(format!(
+            "the passphrase file {shown} belongs to user {}, who can change it",
+            metadata.uid()
+        ))
         .action("name a file of your own"));
     }
     let line = first_line(std::io::BufReader::new(open)).map_err(|e| failed(&e))?;

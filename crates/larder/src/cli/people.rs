@@ -1,6 +1,7 @@
 //! The two ways to change people: through the daemon, or on the data folder's files when it is not running.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use larder_api::endpoint::{self, Param};
 use larder_api::endpoints::*;
@@ -191,9 +192,9 @@ impl Files {
         &self,
         change: impl FnOnce(&mut Editor, &Config) -> Result<(), Failure>,
     ) -> Result<(Config, Config), Failure> {
-        let before = self.config()?;
         let mut editor = Editor::open(&self.file)?;
+        let before = editor.read();
         change(&mut editor, &before)?;
-        Ok((before, editor.save()?))
+        Ok((Arc::unwrap_or_clone(before), editor.save()?))
     }
 }

@@ -3,7 +3,7 @@
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use larder_api::{Failure, FailureKind};
+use larder_api::Failure;
 use larder_base::shell;
 
 /// Disks are mounted below these, so a folder there that lies on the disk of `/` is one whose disk is away.
@@ -55,7 +55,7 @@ pub(super) fn fit(disks: &[PathBuf], force: bool) -> Result<(), Failure> {
 }
 
 fn refused(message: String) -> Failure {
-    Failure::new(FailureKind::Unavailable, message)
+    Failure::unavailable(message)
 }
 
 /// The filesystem that a path lies on or would lie on.

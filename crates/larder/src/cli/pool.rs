@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use larder_api::endpoints::{ClearPool, ExportPool, GetInfo, GetPools, ImportPool, ListPools, RenamePool};
 use larder_api::{
-    Done, Failure, FailureKind, LayoutSpeed, LayoutsPreview, LayoutsRequest, PoolImport, PoolListed, PoolRename,
-    PoolStatus, SpeedRange, TakeAway, VolumeStatus,
+    Done, Failure, LayoutSpeed, LayoutsPreview, LayoutsRequest, PoolImport, PoolListed, PoolRename, PoolStatus,
+    SpeedRange, TakeAway, VolumeStatus,
 };
 use larder_base::units::ByteSize;
 use larder_facts::Machine;
@@ -23,7 +23,6 @@ use larder_config::{Config, PoolConfig, Schedule, check_name};
 use larder_daemon::disks;
 use larder_daemon::folder::{self, DataFolder};
 use larder_daemon::last_lives::Remembered;
-use larder_daemon::translate::as_failure;
 use larder_daemon::{check_names, import_options, open_configured, open_pool, take_in, translate};
 
 /// How long each running daemon has for saying which disks it serves.
@@ -94,15 +93,15 @@ async fn create(
         )
     })?;
     let options = CreateOptions { width, ..CreateOptions::new(name, layout, disks.clone()) };
-    let plan = Pool::plan(&options).map_err(|e| translate::pool_failure(&e))?;
+    let plan = Pool::plan(&options).map_err(|e| translate::pool_error(&e))?;
     super::place::fit(&disks, force)?;
     super::disk::warn_of(&disks, &[], global.json);
     if dry_run {
         return global.out().answer(&plan, |plan| plan_text(&options, plan));
     }
-    let pool = Pool::create(options).await.map_err(|e| translate::pool_failure(&e))?;
+    let pool = Pool::create(options).await.map_err(|e| translate::pool_error(&e))?;
     let status = translate::pool_status(pool.status());
-    pool.close().await.map_err(|e| translate::pool_failure(&e))?;
+    pool.close().await.map_err(|e| translate::pool_error(&e))?;
     let dirs: Vec<String> = disks.iter().map(|d| d.display().to_string()).collect();
     global.out().answer(&status, |status| {
         let paint = Paint { colour: out::colour() };
@@ -166,7 +165,7 @@ async fn check_free(here: Option<&Target>, name: &str, disks: &[PathBuf]) -> Res
         return Ok(());
     }
     let words: Vec<String> = disks.iter().map(|disk| larder_base::shell::word(disk)).collect();
-    Err(Failure::new(FailureKind::Exists, format!("a pool or store is called '{name}' here already")).action(format!(
+    Err(Failure::exists(format!("a pool or store is called '{name}' here already")).action(format!(
         "choose another name: larder pool create NAME {}; see which there are with: larder pool list",
         words.join(" ")
     )))
@@ -196,7 +195,7 @@ async fn rename(global: &Global, old: &str, new: String, force: bool) -> Result<
             };
             let open = open_pool(options, super::reach::memory()).await?;
             let status = open.status();
-            open.close().await.map_err(as_failure)?;
+            open.close().await?;
             staged.commit()?;
             status
         }
@@ -254,7 +253,7 @@ async fn statuses(global: &Global, words: &[String]) -> Result<Vec<PoolStatus>, 
                 all.push(match open_configured(pool, &config.data, false, false, super::reach::memory()).await {
                     Ok(open) => {
                         let status = open.status_with_damage().await;
-                        open.close().await.map_err(as_failure)?;
+                        open.close().await?;
                         status
                     }
                     Err(failure) => translate::unavailable_pool(&pool.name, &pool.disks, &failure),
@@ -371,11 +370,11 @@ async fn import(global: &Global, request: PoolImport) -> Result<(), Failure> {
             let status = pool.status();
             let volumes = pool.volumes().await;
             let disks = pool.disks_staying();
-            pool.close().await.map_err(as_failure)?;
+            pool.close().await?;
             add_to_config(
                 &config,
                 &PoolConfig { name: status.name.clone(), disks, scrub: Schedule::default() },
-                &volumes.map_err(as_failure)?,
+                &volumes?,
             )?;
             status
         }
@@ -434,7 +433,7 @@ async fn export(global: &Global, words: &[String], force: bool) -> Result<(), Fa
 
 async fn closing_export(storage: larder_keep::Storage) -> Result<Done, Failure> {
     for pool in storage.all() {
-        pool.export().await.map_err(as_failure)?;
+        pool.export().await?;
     }
     Ok(Done {})
 }

@@ -16,7 +16,6 @@ use larder_config::machine;
 use larder_daemon::direct::{Direct, DirectDownload, Outgoing};
 use larder_daemon::folder;
 pub(crate) use larder_daemon::folder::absolute;
-use larder_daemon::translate::as_failure;
 
 /// The outcome of a command that did not fail.
 pub(crate) enum Outcome {
@@ -141,7 +140,7 @@ impl Backend {
                     match opened {
                         Ok(open) => drop(storage.add(open)),
                         Err(failure) => {
-                            storage.close().await.map_err(as_failure)?;
+                            storage.close().await?;
                             return Err(failure);
                         }
                     }
@@ -207,7 +206,7 @@ impl Backend {
             Backend::Direct(storage) => storage.close().await,
         };
         let value = result?;
-        closed.map(|()| value).map_err(as_failure)
+        closed.map(|()| value)
     }
 }
 
@@ -243,7 +242,7 @@ pub(crate) async fn closing<T>(
     let result = work(&storage).await;
     let closed = storage.close().await;
     let value = result?;
-    closed.map(|()| value).map_err(as_failure)
+    closed.map(|()| value)
 }
 
 /// A word that names a folder rather than a pool.

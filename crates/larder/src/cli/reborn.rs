@@ -30,7 +30,6 @@ use larder_daemon::box_record::found::{self, OpenedBox};
 use larder_daemon::box_record::versions;
 use larder_daemon::bucket::{taking, this_machine};
 use larder_daemon::folder::{CONFIG_NAME, DataFolder};
-use larder_daemon::translate::as_failure;
 use larder_daemon::{import_options, open_pool};
 
 /// A history is shorter.
@@ -111,7 +110,7 @@ fn may_begin(data: &Path) -> Result<Option<String>, Failure> {
         return Ok(Some(text));
     }
     let message = format!("the data folder {} is that of a box already", data.display());
-    Err(Failure::new(FailureKind::Exists, message).action(format!(
+    Err(Failure::exists(message).action(format!(
         "start that one with: larder --data {} up; for the box of these disks name another folder with --data DIR",
         shell::word(data)
     )))
@@ -148,11 +147,8 @@ impl Import {
         secret: Secret,
     ) -> Result<Self, Failure> {
         if folder.path().join(PENDING).exists() {
-            return Err(Failure::new(
-                FailureKind::Busy,
-                "an import into this data folder was cut off after its confirmation",
-            )
-            .action(format!("go on with it: larder --data {} up", shell::word(folder.path()))));
+            return Err(Failure::busy("an import into this data folder was cut off after its confirmation")
+                .action(format!("go on with it: larder --data {} up", shell::word(folder.path()))));
         }
         let (pools, refused) = open_pools(args, (&disks, &stores), &folder).await?;
         match newest(&pools, &Arc::new(secret)).await {
@@ -199,7 +195,7 @@ async fn close(pools: &[Candidate]) -> Result<(), Failure> {
     for one in pools {
         closed = closed.and(one.pool.close().await);
     }
-    closed.map_err(as_failure)
+    closed
 }
 
 /// Opens all pools on the disks, and the stores. A pool that is refused stops the import only if the box needs it ([`keep_own`]).
@@ -230,7 +226,7 @@ async fn open_pools(
     }
     for store in stores {
         let opened = match this_machine(folder) {
-            Ok(machine) => Store::start_bucket(store, taking(machine, args.force), memory()).await.map_err(as_failure),
+            Ok(machine) => Store::start_bucket(store, taking(machine, args.force), memory()).await,
             Err(failure) => Err(failure),
         };
         match opened {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use clap::Args;
 use futures::StreamExt;
 use larder_api::endpoints::{ExportSnapshot, GetReplica, PromoteReplica, ReceiveSnapshot, SendSnapshot};
-use larder_api::{ExportRequest, Failure, FailureKind, ReceiveQuery, Received, SendRequest};
+use larder_api::{ExportRequest, Failure, ReceiveQuery, Received, SendRequest};
 use larder_base::units::ByteSize;
 use larder_volume::replica::ReceiveLimits;
 use tokio::sync::mpsc;
@@ -19,7 +19,6 @@ use crate::render;
 use larder_config::{VolumeName, parse_quota_wanted};
 use larder_daemon::direct::Outgoing;
 use larder_daemon::replication::{Receiver, door};
-use larder_daemon::translate::as_failure;
 
 /// Pieces that wait for a slow side.
 const PIECES_MAX: usize = 16;
@@ -219,12 +218,12 @@ pub(super) async fn receive(global: &Global, args: ReceiveArgs) -> Result<(), Fa
         }
         Backend::Direct(storage) => {
             closing(storage, async |storage| {
-                let (pool, volume) = storage.named(&args.name).map_err(as_failure)?;
+                let (pool, volume) = storage.named(&args.name)?;
                 let input = futures::stream::unfold(pieces, |mut pieces| async move {
                     pieces.recv().await.map(|piece| (Ok(piece), pieces))
                 });
                 let limits = ReceiveLimits { quota_bytes: args.quota.filter(|bytes| *bytes > 0) };
-                pool.receive(&volume, limits, input.boxed()).await.map_err(as_failure)
+                pool.receive(&volume, limits, input.boxed()).await
             })
             .await?
         }
@@ -240,7 +239,7 @@ async fn serve(global: &Global, args: &ReceiveArgs) -> Result<(), Failure> {
     let receiver = Receiver::Daemon(reach::daemon(global).await?, replica.clone(), args.quota);
     let streams = tokio::io::join(tokio::io::stdin(), tokio::io::stdout());
     let served = door::serve(streams, &replica.to_string(), receiver).await;
-    served.map_err(|why| Failure::new(FailureKind::Unavailable, format!("the other side has gone away: {why}")))
+    served.map_err(|why| Failure::unavailable(format!("the other side has gone away: {why}")))
 }
 
 async fn token(global: &Global, args: &ReceiveArgs) -> Result<(), Failure> {

@@ -10,7 +10,6 @@ use super::args::{Global, ScrubCommand};
 use super::pool::backend;
 use super::reach::{Backend, Outcome, daemon};
 use crate::render;
-use larder_daemon::translate::as_failure;
 
 /// How often somebody who waits looks: the end of a short one is seen soon.
 const LOOK_EVERY_MIN: Duration = Duration::from_millis(20);
@@ -73,7 +72,7 @@ async fn ask(
     }
     for name in names {
         if let (Backend::Direct(storage), true) = (backend, wait) {
-            storage.pool(Some(name)).map_err(as_failure)?.scrub_wait().await;
+            storage.pool(Some(name))?.scrub_wait().await;
         }
         let bar = wait && !json && std::io::stderr().is_terminal();
         pools.push(loop {

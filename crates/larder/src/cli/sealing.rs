@@ -109,12 +109,12 @@ async fn ended(client: &Client, name: &str) -> Result<KeysStatus, Failure> {
         }
         let Some(sealing) = &status.sealing else { return Ok(status) };
         if let Some(fault) = &sealing.fault {
-            return Err(Failure::new(FailureKind::Unavailable, format!("'{name}' is not done yet: {fault}")).action(
-                format!("it is tried again by itself; see how far it is with: larder volume key list {name}"),
-            ));
+            return Err(Failure::unavailable(format!("'{name}' is not done yet: {fault}")).action(format!(
+                "it is tried again by itself; see how far it is with: larder volume key list {name}"
+            )));
         }
         if !sealing.running {
-            return Err(Failure::new(FailureKind::Locked, format!("'{name}' was locked before all was encrypted"))
+            return Err(Failure::locked(format!("'{name}' was locked before all was encrypted"))
                 .action(format!("go on with: larder volume unlock {name}")));
         }
         tokio::time::sleep(LOOK_EVERY).await;

@@ -7,7 +7,6 @@ use std::time::Duration;
 use larder_api::{Failure, Ready};
 use larder_base::task;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio_util::sync::CancellationToken;
 
 use super::args::{Global, ServeArgs};
 use super::reach::absolute;
@@ -18,10 +17,7 @@ use larder_daemon::bucket::LOST_EXIT;
 use larder_daemon::folder::{self, DataFolder};
 use larder_daemon::notify;
 use larder_daemon::standby::stand_by;
-use larder_daemon::{
-    Daemon, api, box_record, listen_metrics, replication, run_charts, run_memory, run_record, run_recycle,
-    run_reopening, run_replication, run_schedule, run_seats, run_snapshot_schedule, run_time_machine, watch,
-};
+use larder_daemon::{Daemon, End, Running, box_record, watch};
 
 /// Offers a set-up at an address, beside a daemon that has nothing to serve.
 pub(super) type Offer = fn(&Global, &Arc<Daemon>, Option<&str>) -> Result<(), Failure>;
@@ -78,7 +74,7 @@ pub(super) async fn run(global: &Global, args: ServeArgs, offer: Offer) -> Resul
         } else {
             out::say(&format!(
                 "larder serves {} share(s); data folder {}",
-                daemon.shares().await.len(),
+                daemon.sharing.list().len(),
                 ready.data.display()
             ));
         }
@@ -92,99 +88,52 @@ pub(super) async fn run(global: &Global, args: ServeArgs, offer: Offer) -> Resul
 
 /// Serves, calls `when_ready`, waits for a signal or a fault, and stops in order.
 pub(super) async fn until_stopped(
-    mut daemon: Daemon,
+    daemon: Daemon,
     when_ready: impl AsyncFnOnce(&Arc<Daemon>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let mut signals = Signals::new()?;
-    let mut serving = daemon.servers.serve();
-    let api_stop = CancellationToken::new();
-    daemon.announce();
     let daemon = Arc::new(daemon);
-    if let Some(addr) = daemon.metrics_addr().await {
-        listen_metrics(daemon.clone(), addr, api_stop.clone()).await?;
-    }
-    if let Some(listener) = daemon.servers.take_replication() {
-        replication::machines::listen(daemon.clone(), listener, api_stop.clone())?;
-    }
-    let page = daemon.begin_page();
-    let page = task::spawn(async move {
-        if let Some(page) = page {
-            page.keep_all_sessions().await;
-        }
-    });
-    let schedule = task::spawn(run_schedule(daemon.clone()));
-    let snapshots = task::spawn(run_snapshot_schedule(daemon.clone()));
-    let replication = task::spawn(run_replication(daemon.clone()));
-    let recycle = task::spawn(run_recycle(daemon.clone()));
-    let memory = task::spawn(run_memory(daemon.clone()));
-    let time_machine = task::spawn(run_time_machine(daemon.clone()));
-    let seats = task::spawn(run_seats(daemon.clone()));
-    let mut reopening = task::spawn_for(run_reopening(daemon.clone()));
-    let record = task::spawn(run_record(daemon.clone()));
-    let charts = task::spawn(run_charts(daemon.clone()));
-    let watching = watch::start(daemon.clone()).await?;
-    let started = match api::listen(daemon.clone(), api_stop.clone()) {
+    let mut running = Running::begin(daemon.clone()).await?;
+    let started = match running.answer() {
         Ok(()) => when_ready(&daemon).await,
         Err(failure) => Err(failure),
     };
     let watchdog = task::spawn(notify::run_watchdog());
-    if started.is_ok() {
-        notify::tell("READY=1\nSTATUS=serving");
-    }
-    let mut asked = None;
-    let outcome = match started {
-        Err(failure) => Err(failure),
-        Ok(()) => loop {
-            tokio::select! {
-                why = serving.broken() => break Err(Failure::internal(why)),
-                why = &mut reopening => break Err(why.unwrap_or_else(|error| Failure::internal(error.to_string()))),
-                () = daemon.watch.ups.ends() => break Ok(()),
-                by = daemon.asked() => {
-                    asked = Some(by);
-                    break Ok(());
+    let end = match started {
+        Err(failure) => Some(End::Fault(failure)),
+        Ok(()) => {
+            notify::tell("READY=1\nSTATUS=serving");
+            loop {
+                tokio::select! {
+                    end = running.end() => break Some(end),
+                    word = signals.next() => match word {
+                        Word::Stop => break None,
+                        Word::Reload => reload(&daemon).await,
+                    },
                 }
-                word = signals.next() => match word {
-                    Word::Stop => break Ok(()),
-                    Word::Reload => reload(&daemon).await,
-                },
             }
-        },
+        }
     };
     tracing::info!("stopping");
-    let after_ups = daemon.after_ups().await;
+    let after_ups = daemon.watcher.after_ups();
     notify::tell("STOPPING=1\nSTATUS=writing what is not yet durable");
-    page.abort();
-    schedule.abort();
-    snapshots.abort();
-    memory.abort();
-    replication.abort();
-    recycle.abort();
-    time_machine.abort();
-    seats.abort();
-    reopening.abort();
-    record.abort();
-    watching.end().await;
-    charts.abort();
-    daemon.charts.write();
-    daemon.top_end();
-    api_stop.cancel();
     // A person who signals again means it: whatever is not yet durable was not yet answered.
     let stopped = tokio::select! {
-        stopped = daemon.stop(serving) => stopped,
+        stopped = running.stop() => stopped,
         () = signals.stop_again() => {
             eprintln!("stopped at once at a second signal; the next start recovers what was durable");
             std::process::exit(130);
         }
     };
     watchdog.abort();
-    if stopped.is_ok() {
-        daemon.watch.stopped().await;
+    if let Some(End::Fault(failure)) = end {
+        return Err(failure);
     }
-    outcome.and(stopped)?;
+    stopped?;
     if let Some((disks, then)) = after_ups {
         watch::afterwards(&disks, &then);
     }
-    if let Some(asked) = asked {
+    if let Some(End::Asked(asked)) = end {
         asked.given_back().await;
         std::process::exit(LOST_EXIT);
     }
@@ -192,7 +141,7 @@ pub(super) async fn until_stopped(
 }
 
 async fn reload(daemon: &Daemon) {
-    let reread = daemon.reload().await;
+    let reread = daemon.applying.reload().await;
     daemon.watch.config_read("file", reread.as_ref().map(drop));
     match reread {
         Ok(_) => tracing::info!("read the configuration again"),
@@ -241,7 +190,7 @@ impl Signals {
 
 /// The line of `--json` once everything is being served.
 pub(super) async fn ready(daemon: &Daemon, user: Option<String>, password: Option<String>) -> Ready {
-    let shares = daemon.shares().await;
+    let shares = daemon.sharing.list();
     let export = shares.iter().filter(|s| s.fault.is_none()).find_map(|s| s.nfs.clone());
     let share = shares.iter().filter(|s| s.fault.is_none()).find_map(|s| s.smb.clone());
     let nfs = daemon.servers.nfs_addr();
@@ -260,7 +209,7 @@ pub(super) async fn ready(daemon: &Daemon, user: Option<String>, password: Optio
         user,
         password,
         recovery_key: None,
-        mount: daemon.mounts().await.into_iter().next().map(|m| m.dir),
+        mount: daemon.mounting.list().into_iter().next().map(|m| m.dir),
         data: daemon.folder().path().to_owned(),
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use larder_api::Failure;
 use larder_api::endpoints::{ForgetLost, GetPools};
-use larder_api::{Failure, FailureKind};
 use larder_base::Seat;
 use larder_keep::missing::may_be_missing;
 use larder_store::{
@@ -17,7 +17,7 @@ use super::reach::Outcome;
 use crate::render;
 use larder_config::machine;
 use larder_config::times;
-use larder_daemon::translate::bucket_failure;
+use larder_daemon::translate::bucket_error;
 
 /// An owner with a standby has renewed its record by then.
 const BETWEEN_LOOKS: Duration = BEAT.saturating_add(Duration::from_secs(2));
@@ -83,7 +83,7 @@ async fn served_here(url: &str) -> Vec<String> {
 
 async fn status(global: &Global, url: BucketUrl, reach: &Reach) -> Result<Outcome, Failure> {
     let name = url.to_string();
-    let failed = |error: BucketError| bucket_failure(&name, &error);
+    let failed = |error: BucketError| bucket_error(&name, &error);
     let bucket = Bucket::open(&reach.settings(url)).map_err(failed)?;
     let first = Seat::default();
     let (owner, silent_since_ms) = match Look::at(&*bucket.store, &first, BETWEEN_LOOKS).await.map_err(failed)? {
@@ -158,7 +158,7 @@ async fn take_over(
     seat: &Seat,
     force: bool,
 ) -> Result<Outcome, Failure> {
-    let bucket = Bucket::open(&reach.settings(url)).map_err(|error| bucket_failure("", &error))?;
+    let bucket = Bucket::open(&reach.settings(url)).map_err(|error| bucket_error("", &error))?;
     let by = format!("larder store takeover on {}", machine::host_name());
     if force { take_by_force(global, bucket, seat, by).await } else { ask(global, bucket, seat, by).await }
 }
@@ -168,7 +168,7 @@ async fn ask(global: &Global, bucket: Bucket, seat: &Seat, by: String) -> Result
     let url = bucket.url.to_string();
     let name = worded(&url, seat);
     let handed = larder_store::hand_over(&*bucket.store, seat, &by).await;
-    let handed = handed.map_err(|error| bucket_failure(&name, &error))?;
+    let handed = handed.map_err(|error| bucket_error(&name, &error))?;
     let not_given = |owner: &OwnerRecord, why: &str| Err(not_given(&url, seat, owner, why));
     let (now, text) = match handed {
         HandOver::Free => (None, format!("{name} is free: whoever starts next, or stands by, has it")),
@@ -193,20 +193,18 @@ fn not_given(url: &str, seat: &Seat, owner: &OwnerRecord, why: &str) -> Failure 
     let machine = &owner.machine.name;
     let missing = owner.journal.as_ref().filter(|mark| mark.may_miss());
     let missing = missing.map(|mark| format!(", which says then what is missing: {}", may_be_missing(mark, machine)));
-    Failure::new(FailureKind::Busy, format!("the store {} belongs to {machine}: {why}", worded(url, seat))).action(
-        format!(
-            "stop larder there; if it is gone, or has to give way: larder store takeover {url}{} --force{}",
-            seat_option(seat),
-            missing.unwrap_or_default()
-        ),
-    )
+    Failure::busy(format!("the store {} belongs to {machine}: {why}", worded(url, seat))).action(format!(
+        "stop larder there; if it is gone, or has to give way: larder store takeover {url}{} --force{}",
+        seat_option(seat),
+        missing.unwrap_or_default()
+    ))
 }
 
 /// Takes the store and gives it back, so that the owner before ends and the next one need not be told.
 async fn take_by_force(global: &Global, bucket: Bucket, seat: &Seat, by: String) -> Result<Outcome, Failure> {
     let url = bucket.url.to_string();
     let name = worded(&url, seat);
-    let failed = |error: BucketError| bucket_failure(&name, &error);
+    let failed = |error: BucketError| bucket_error(&name, &error);
     let machine = Machine { name: by, id: format!("takeover:{}", uuid::Uuid::new_v4().simple()) };
     let owner = Owner::take_seat(bucket.store, &bucket.url, seat, machine, TakeOver::Forced).await.map_err(failed)?;
     let missing = owner.inherited().map_or_else(String::new, |mark| {
@@ -232,7 +230,7 @@ fn seat_option(seat: &Seat) -> String {
 
 async fn check(global: &Global, url: BucketUrl, reach: &Reach) -> Result<Outcome, Failure> {
     let name = url.to_string();
-    let bucket = Bucket::open(&reach.settings(url)).map_err(|error| bucket_failure(&name, &error))?;
+    let bucket = Bucket::open(&reach.settings(url)).map_err(|error| bucket_error(&name, &error))?;
     let probes = larder_store::check(bucket.store).await;
     let usable = probes.iter().all(|probe| probe.state != ProbeState::Missing);
     let checked = Checked { url: name, usable, probes: probes.into_iter().map(line).collect() };

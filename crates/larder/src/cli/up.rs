@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Parser;
-use larder_api::{Done, Failure, FailureKind, MountRequest, Ready, SetupDoors, SnapshotCounts, VolumeChange};
+use larder_api::{Done, Failure, MountRequest, Ready, SetupDoors, SnapshotCounts, VolumeChange};
 use larder_base::shell;
 use larder_base::units::ByteSize;
 use larder_keep::Store;
@@ -42,7 +42,6 @@ use larder_daemon::folder::{self, DataFolder};
 use larder_daemon::last_lives::Remembered;
 use larder_daemon::people::fit_password;
 use larder_daemon::standby::stand_by;
-use larder_daemon::translate::as_failure;
 use larder_daemon::{Daemon, Overrides, default_share, is_dead, translate};
 
 const VOLUME: &str = "files";
@@ -113,7 +112,7 @@ pub(super) async fn run(global: &Global, args: UpArgs) -> Result<(), Failure> {
     match served {
         Ok((user, password)) => {
             // Before the record is written, which takes a second.
-            let recovery_key = daemon.first_recovery_key().await?;
+            let recovery_key = daemon.record.first_recovery_key().await?;
             let told = Told { password, recovery_key, first };
             until_stopped(daemon, async |daemon| greet(global, &args, daemon, user, told).await).await
         }
@@ -234,7 +233,7 @@ pub(super) async fn make_beside(
         for share in &mut config.shares {
             (share.smb, share.webdav, share.sftp, share.nfs) = (doors.smb, doors.webdav, doors.sftp, doors.nfs);
         }
-        daemon.ensure_password(&user, password).await?;
+        daemon.people.ensure_password(&user, password).await?;
         (wishes.steps)(2);
         daemon.set_up(&config).await
     };
@@ -276,7 +275,7 @@ async fn serve(
         for store in &config.stores {
             // Refused before a pool is made.
             let machine = this_machine(daemon.folder())?;
-            daemon.adopt(Store::start_bucket(store, taking(machine, args.force), memory).await.map_err(as_failure)?);
+            daemon.adopt(Store::start_bucket(store, taking(machine, args.force), memory).await?);
         }
         for pool in &mut config.pools {
             let opened = open_or_create(args, pool, daemon.folder().path(), memory).await?;
@@ -293,20 +292,20 @@ async fn serve(
         share_options(args)?(&mut config);
         // The password comes before the file (`up.file_last`), so that a user in the file can log
         // in.
-        let told = daemon.ensure_password(&name, given.as_deref()).await.map_err(of_file)?;
+        let told = daemon.people.ensure_password(&name, given.as_deref()).await.map_err(of_file)?;
         let text = edit::fresh(&config, daemon.folder().path());
         edit::replace_file(&daemon.folder().path().join(folder::CONFIG_NAME), text.as_bytes(), 0o600)?;
         (wishes.steps)(2);
-        daemon.reload().await?;
+        daemon.applying.reload().await?;
         return Ok((name, told));
     }
     daemon.open_pools(args.force, args.degraded).await?;
-    let told = daemon.ensure_password(&name, given.as_deref()).await.map_err(of_file)?;
+    let told = daemon.people.ensure_password(&name, given.as_deref()).await.map_err(of_file)?;
     if !config.users.iter().any(|u| u.name == name) {
         let mut editor = Editor::open(&daemon.folder().path().join(folder::CONFIG_NAME))?;
         editor.add_user(&new_user(&name, NewUser::default(), &config, &Accounts::of_machine()));
         editor.save()?;
-        daemon.reload().await?;
+        daemon.applying.reload().await?;
     } else {
         daemon.apply_config().await?;
     }
@@ -576,7 +575,7 @@ fn look_at_disks(args: &UpArgs, config: &Config, json: bool) -> Result<(), Failu
     }
     place::fit(&args.disks.iter().map(|disk| absolute(disk)).collect::<Result<Vec<_>, _>>()?, args.force)?;
     pool.disks.iter().try_for_each(|disk| writable(disk))?;
-    Pool::plan(&create_options(args, pool)).map_err(|e| translate::pool_failure(&e))?;
+    Pool::plan(&create_options(args, pool)).map_err(|e| translate::pool_error(&e))?;
     match args.disks.is_empty() {
         // Nobody takes them for three disks who is told so once.
         true => out::warn(
@@ -622,12 +621,10 @@ fn writable(disk: &Path) -> Result<(), Failure> {
     match flags {
         Some(flags) if flags.contains(rustix::fs::StatVfsMountFlags::RDONLY) => {
             let show = disk.display();
-            Err(Failure::new(FailureKind::Unavailable, format!("{show} lies on a read-only filesystem")).action(
-                format!(
-                    "mount it for writing: mount -o remount,rw $(stat -c %m {})",
-                    disk.parent().unwrap_or(disk).display()
-                ),
-            ))
+            Err(Failure::unavailable(format!("{show} lies on a read-only filesystem")).action(format!(
+                "mount it for writing: mount -o remount,rw $(stat -c %m {})",
+                disk.parent().unwrap_or(disk).display()
+            )))
         }
         _ => Ok(()),
     }
@@ -679,8 +676,8 @@ async fn open_or_create(args: &UpArgs, config: &PoolConfig, data: &Path, memory:
     let last_lives: Option<Arc<dyn LastLives>> = Some(Remembered::of(data));
     if Pool::scan(&config.disks).is_empty() {
         let options = CreateOptions { last_lives, ..create_options(args, config) };
-        let pool = Pool::create(options).await.map_err(|e| translate::pool_failure(&e))?;
-        return Store::start(pool, memory).await.map_err(as_failure);
+        let pool = Pool::create(options).await.map_err(|e| translate::pool_error(&e))?;
+        return Store::start(pool, memory).await;
     }
     let options = OpenOptions {
         force: args.force,
@@ -697,14 +694,14 @@ async fn complete(config: &mut Config, daemon: &Daemon, user: &str, wishes: &Wis
     let mut pools = daemon.storage.all();
     pools.sort_by_key(|pool| !pool.has_disks());
     for pool in pools {
-        let mut names: Vec<String> = pool.volumes().await.map_err(as_failure)?.into_iter().map(|v| v.name).collect();
+        let mut names: Vec<String> = pool.volumes().await?.into_iter().map(|v| v.name).collect();
         if names.is_empty() && pool.is_read_only() {
             let message = format!("there is no volume in the store '{}', and nothing is made there", pool.name);
             return Err(
                 Failure::not_found(message).action("make one on the machine that writes it: larder volume create NAME")
             );
         }
-        let elsewhere = pool.elsewhere().await.map_err(as_failure)?;
+        let elsewhere = pool.elsewhere().await?;
         if names.is_empty() && elsewhere.is_empty() {
             names.push(VOLUME.to_owned());
         }
@@ -757,14 +754,14 @@ pub(super) async fn greet(
             at_start: false,
             snapshot: None,
         };
-        daemon.mount(request).await?;
+        daemon.mounting.mount(request).await?;
     }
     // Served, or why not: where nothing can be, the start has failed. What fails beside others is in the log (`daemon.faults_are_named`).
-    let shares = daemon.shares().await;
+    let shares = daemon.sharing.list();
     let is_served = shares.iter().any(|share| share.locked || share.rests || share.fault.is_none());
     let faults = shares.into_iter().filter_map(|share| Some((share.fault?, share.action)));
     if let Some((fault, action)) = faults.into_iter().next().filter(|_| !is_served) {
-        let failure = Failure::new(FailureKind::Unavailable, fault);
+        let failure = Failure::unavailable(fault);
         return Err(match action {
             Some(action) => failure.action(action),
             None => failure,
@@ -775,13 +772,13 @@ pub(super) async fn greet(
     if global.json {
         return announce_json(&ready);
     }
-    let pools = daemon.pool_statuses().await;
+    let pools = daemon.pools.statuses().await;
     let told = first || args.password_file.is_some();
-    out::say(&welcome::text(&ready, &pools, &daemon.shares().await, &daemon.servers, told));
+    out::say(&welcome::text(&ready, &pools, &daemon.sharing.list(), &daemon.servers, told));
     Ok(())
 }
 
 /// The volume of the first share.
 async fn mount_volume(daemon: &Daemon) -> Option<String> {
-    daemon.shares().await.into_iter().map(|share| share.volume).find(|volume| !volume.is_empty())
+    daemon.sharing.list().into_iter().map(|share| share.volume).find(|volume| !volume.is_empty())
 }

@@ -15,7 +15,6 @@ use crate::render;
 use larder_config::VolumeName;
 use larder_config::edit::Editor;
 use larder_daemon::folder;
-use larder_daemon::translate::as_failure;
 
 pub(super) async fn run(global: &Global, command: VolumeCommand) -> Result<(), Failure> {
     match command {
@@ -173,8 +172,8 @@ async fn destroy(global: &Global, name: &str, yes: bool, how: TakeAway, disks: &
         .await?
         .closing(async |backend| {
             if let Backend::Direct(storage) = backend {
-                let (pool, volume) = storage.find(name).await.map_err(as_failure)?;
-                pool.may_be_destroyed(&volume, how.with_snapshots).await.map_err(as_failure)?;
+                let (pool, volume) = storage.find(name).await?;
+                pool.may_be_destroyed(&volume, how.with_snapshots).await?;
                 // As the daemon does: first nobody wants it any more, then it goes.
                 forget(global, &VolumeName { pool: pool.name.clone(), volume })?;
             }

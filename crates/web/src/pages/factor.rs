@@ -2,7 +2,7 @@
 
 use askama::Template;
 use hyper::StatusCode;
-use larder_api::{Failure, FailureKind};
+use larder_api::Failure;
 
 use super::passkey_question;
 use super::password::{clock_of_box, somebody_else};
@@ -135,7 +135,7 @@ fn setting_up(visit: &Visit<'_>, shown: Shown, refusal: Option<Note>) -> Answer 
 /// Draws a secret and shows it. An open browser alone gives nobody a factor (`browsers.password_again`).
 pub async fn begin(visit: &Visit<'_>) -> Answer {
     if visit.server.factors.has_codes(visit.user()) {
-        let failure = Failure::new(FailureKind::Exists, "you have codes of a telephone").action("End them first");
+        let failure = Failure::exists("you have codes of a telephone").action("End them first");
         return visit.back(Local::of("/me"), Err(failure));
     }
     setting_up(visit, visit.server.factors.begin(visit.user()), None)

@@ -3,7 +3,7 @@
 
 use askama::Template;
 use hyper::StatusCode;
-use larder_api::{Failure, FailureKind};
+use larder_api::Failure;
 use serde_json::json;
 
 use super::factor::{self, RecoveryPage};
@@ -25,7 +25,7 @@ struct Answered {
 }
 
 fn refused(text: &str) -> Failure {
-    Failure::new(FailureKind::Denied, text.to_owned())
+    Failure::denied(text.to_owned())
 }
 
 /// The answer to a question that was asked of this browser for one of `purposes`, and for which one.

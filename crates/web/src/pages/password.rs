@@ -1,6 +1,6 @@
 //! Who sits before the browser, asked once more before a way in is made or ended.
 
-use larder_api::{Failure, FailureKind};
+use larder_api::Failure;
 
 use crate::factor::Tried;
 use crate::login::Refusal;
@@ -81,7 +81,7 @@ async fn second_factor(visit: &Visit<'_>) -> Result<(), Failure> {
 }
 
 fn denied(text: impl Into<String>) -> Failure {
-    Failure::new(FailureKind::Denied, text)
+    Failure::denied(text)
 }
 
 fn log_in_again(why: &str) -> Failure {

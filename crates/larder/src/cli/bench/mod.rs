@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use larder_api::{Failure, FailureKind};
+use larder_api::Failure;
 use larder_base::task;
 use larder_facts::Machine;
 use larder_load::client::{ClientOptions, password_in};
@@ -232,10 +232,8 @@ fn finish(global: &Global, finished: Finished, (markdown, cores): (bool, bool)) 
     }
     match finished.failure {
         None => Ok(()),
-        Some(BenchError::Stopped) => {
-            Err(Failure::new(FailureKind::Unavailable, "the bench was stopped: its result is not whole")
-                .action(format!("what was measured is in {}; what was written is removed", finished.folder.display())))
-        }
+        Some(BenchError::Stopped) => Err(Failure::unavailable("the bench was stopped: its result is not whole")
+            .action(format!("what was measured is in {}; what was written is removed", finished.folder.display()))),
         Some(error) => Err(failure(&error)),
     }
 }

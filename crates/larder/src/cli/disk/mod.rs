@@ -4,8 +4,8 @@ use std::io::{BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use larder_api::Failure;
 use larder_api::endpoints::GetDiskHealth;
-use larder_api::{Failure, FailureKind};
 use larder_facts::Machine;
 use larder_facts::disk::{CheckOptions, Level, Listed, Prepare, PrepareError, PrepareOptions, check, list};
 use larder_pool::Pool;
@@ -226,18 +226,19 @@ pub(super) fn failure(error: &PrepareError) -> Failure {
     match error {
         PrepareError::Invalid(_) => Failure::invalid(message),
         PrepareError::Busy { .. } => {
-            Failure::new(FailureKind::Busy, message).action("unmount it first, or choose another: larder disk list")
+            Failure::busy(message).action("unmount it first, or choose another: larder disk list")
         }
-        PrepareError::NotEmpty { token, .. } => Failure::new(FailureKind::Exists, message)
-            .action(format!("if all of that may be lost, add: --serial {token}")),
+        PrepareError::NotEmpty { token, .. } => {
+            Failure::exists(message).action(format!("if all of that may be lost, add: --serial {token}"))
+        }
         PrepareError::WrongSerial { .. } => {
             Failure::invalid(message).action("nothing was changed; serial numbers are in: larder disk list")
         }
         PrepareError::Tool(larder_facts::machine::ToolError::Missing { program }) => {
             let package = if program == "mkfs.xfs" { "xfsprogs" } else { "util-linux" };
-            Failure::new(FailureKind::Unavailable, message).action(format!("apt install {package}"))
+            Failure::unavailable(message).action(format!("apt install {package}"))
         }
         PrepareError::Io { what, source } => Failure::io(what, source),
-        PrepareError::Tool(_) | PrepareError::Step { .. } => Failure::new(FailureKind::Unavailable, message),
+        PrepareError::Tool(_) | PrepareError::Step { .. } => Failure::unavailable(message),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, IsTerminal, Write};
 
-use larder_api::{Failure, FailureKind};
+use larder_api::Failure;
 use larder_facts::reading::Reading;
 use larder_measure::doctor::{Change, Done, FixError, Fixer, Notice, Undone, notices};
 use serde::Serialize;
@@ -97,9 +97,8 @@ fn text(fixed: &[Fixed], asked: bool) -> String {
 }
 
 pub(super) fn undo(global: &Global, fixer: &Fixer) -> Result<Outcome, Failure> {
-    let undone = fixer
-        .undo()
-        .map_err(|e| Failure::new(FailureKind::Unavailable, e.to_string()).action("run it as root, as --fix was"))?;
+    let undone =
+        fixer.undo().map_err(|e| Failure::unavailable(e.to_string()).action("run it as root, as --fix was"))?;
     global.out().answer(&undone, |undone| undone_text(undone))?;
     let left = undone.iter().any(|u| u.left.is_some());
     Ok(if left { Outcome::Problems } else { Outcome::Done })

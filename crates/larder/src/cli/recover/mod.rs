@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use futures::TryStreamExt;
-use larder_api::{Failure, FailureKind};
+use larder_api::Failure;
 use larder_base::log::LogEntry;
 use larder_base::task;
 use larder_keep::keyrings;
@@ -27,8 +27,7 @@ use super::keys::secret;
 use super::reach::{Outcome, absolute};
 use crate::render;
 use larder_daemon::translate;
-use larder_daemon::translate::as_failure;
-use larder_daemon::translate::bucket_failure;
+use larder_daemon::translate::bucket_error;
 use report::{Report, Summary};
 
 #[derive(Debug, Args)]
@@ -78,13 +77,12 @@ impl Remains {
     pub(crate) async fn open(disks: &[PathBuf], pool: Option<String>, bucket: &OfBucket) -> Result<Remains, Failure> {
         let Some(url) = &bucket.store else { return open_pool(disks, pool).await.map(Remains::Pool) };
         let name = url.to_string();
-        let opened =
-            Bucket::open(&bucket.reach.settings(url.clone())).map_err(|error| bucket_failure(&name, &error))?;
+        let opened = Bucket::open(&bucket.reach.settings(url.clone())).map_err(|error| bucket_error(&name, &error))?;
         let store: Arc<dyn ObjectStore> = Arc::new(ReadOnly(opened.store));
         let counted = store.list(None).try_fold(0, |count, _| async move { Ok(count + 1) }).await;
         let objects = counted.map_err(|source| {
             let what = "listing its objects".to_owned();
-            bucket_failure(&name, &BucketError::Store { what, source })
+            bucket_error(&name, &BucketError::Store { what, source })
         })?;
         let report = SalvageReport {
             pool: uuid::Uuid::nil(),
@@ -169,13 +167,14 @@ pub(crate) async fn open_pool(disks: &[PathBuf], pool: Option<String>) -> Result
     let disks = disks.iter().map(|disk| absolute(disk)).collect::<Result<Vec<_>, _>>()?;
     let options = SalvageOptions { pool, ..SalvageOptions::new(disks) };
     let opened = task::blocking(move || Salvage::open(&options)).await;
-    opened.map_err(|error| Failure::internal(error.to_string()))?.map_err(|error| translate::pool_failure(&error))
+    let opened = opened.map_err(|error| Failure::internal(error.to_string()))?;
+    opened.map_err(|error| translate::pool_error(&error))
 }
 
 /// The volumes of the pool, and what is wrong with the registry.
 pub(crate) async fn list_volumes(pool: &Remains) -> Result<(Vec<VolumeFound>, Vec<String>), Failure> {
     let listed = volumes::volumes(&pool.store()).await;
-    listed.map_err(|error| Failure::new(FailureKind::Unavailable, error.to_string()))
+    listed.map_err(|error| Failure::unavailable(error.to_string()))
 }
 
 /// The volume's metadata, with what is left of its log. Of an encrypted volume only with `key`.
@@ -188,7 +187,7 @@ pub(crate) async fn open_volume(
     let store = volumes::store_of(pool.store(), volume.id).await;
     let mut parts = SalvageParts { store, id: volume.id, entries, log_faults };
     // A registry that is lost does not say whether a volume is encrypted; its keyring does.
-    if volume.sealed || keyrings::keyring(&*parts.store, volume.id).await.map_err(as_failure)?.is_some() {
+    if volume.sealed || keyrings::keyring(&*parts.store, volume.id).await?.is_some() {
         unseal(&mut parts, volume, key).await?;
     }
     Ok(volumes::Salvage::open(parts).await)
@@ -197,12 +196,12 @@ pub(crate) async fn open_volume(
 /// Opens the store and the log of an encrypted volume.
 async fn unseal(parts: &mut SalvageParts, volume: &VolumeFound, key: &KeyArgs) -> Result<(), Failure> {
     let label = volume.label();
-    let (ring, _) = keyrings::keyring(&*parts.store, volume.id).await.map_err(as_failure)?.ok_or_else(|| {
-        Failure::new(FailureKind::Unavailable, format!("the keyring of '{label}' is lost: nothing opens this volume"))
+    let (ring, _) = keyrings::keyring(&*parts.store, volume.id).await?.ok_or_else(|| {
+        Failure::unavailable(format!("the keyring of '{label}' is lost: nothing opens this volume"))
             .action("name all disks that can still be read, each with --disk DIR; other volumes are recovered with --volume NAME")
     })?;
-    let secret = keyrings::secret_of(secret(&label, key)?).map_err(as_failure)?;
-    let opened = Arc::new(keyrings::keys_of(ring, secret).await.map_err(as_failure)?);
+    let secret = keyrings::secret_of(secret(&label, key)?)?;
+    let opened = Arc::new(keyrings::keys_of(ring, secret).await?);
     let stream = volumes::log_stream(volume.id);
     let (entries, faults) = larder_crypt::log::open_entries(&opened, &stream, &parts.entries);
     parts.entries = entries;
@@ -212,7 +211,7 @@ async fn unseal(parts: &mut SalvageParts, volume: &VolumeFound, key: &KeyArgs) -
     let is_half = volume.half_sealed || volume.name.is_none();
     let mixture = if is_half { keyrings::Mixture::HalfExact } else { keyrings::Mixture::Sealed };
     let decorated = keyrings::decorated(volume.id, beneath, opened, mixture);
-    parts.store = decorated.map_err(|error| Failure::new(FailureKind::Unavailable, error.to_string()))?.store;
+    parts.store = decorated.map_err(|error| Failure::unavailable(error.to_string()))?.store;
     Ok(())
 }
 
@@ -259,7 +258,7 @@ fn claim_folder(to: &Path, disks: &[PathBuf]) -> Result<PathBuf, Failure> {
     let mut entries = std::fs::read_dir(to).map_err(|e| Failure::io(&show, &e))?;
     if entries.next().is_some() {
         let message = format!("{show} is not empty: recovered files go to a folder of their own");
-        return Err(Failure::new(FailureKind::Exists, message).action("name an empty or new folder with --to DIR"));
+        return Err(Failure::exists(message).action("name an empty or new folder with --to DIR"));
     }
     to.canonicalize().map_err(|e| Failure::io(&show, &e))
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use larder_api::endpoints::DrawSetupLink;
-use larder_api::{Failure, FailureKind, SetupDoors, SetupImport, SetupLink, SetupPlan};
+use larder_api::{Failure, SetupDoors, SetupImport, SetupLink, SetupPlan};
 use larder_base::{SystemClock, shell, task};
 use larder_web::Setup;
 use tokio_util::sync::CancellationToken;
@@ -132,7 +132,7 @@ async fn carry_out(daemon: &Daemon, order: Order, task: &Arc<Task>) -> Result<Ma
 fn not_while_running(daemon: &Daemon, import: &SetupImport) -> Failure {
     let data = shell::word(daemon.folder().path());
     let folders: Vec<String> = import.folders.iter().map(|folder| shell::word(folder).to_string()).collect();
-    Failure::new(FailureKind::Busy, "a service that runs does not become another box").action(format!(
+    Failure::busy("a service that runs does not become another box").action(format!(
         "stop it (sudo systemctl stop larder), then: {} --data {data} up --import {}",
         machine::program(),
         folders.join(" ")

@@ -50,7 +50,7 @@ impl Front {
         let addr = listener.local_addr().map_err(|e| port_failure(addr, &e))?;
         // The box shows the same certificate afterwards, so that a browser asks once.
         let tls = Tls::load_or_create(data, own_names(addr)).map_err(|error| {
-            Failure::new(FailureKind::Unavailable, format!("no certificate for the set-up: {error}"))
+            Failure::unavailable(format!("no certificate for the set-up: {error}"))
                 .action("remove the file: larder makes another")
         })?;
         Ok(Self { listener, addr, tls: Arc::new(tls) })

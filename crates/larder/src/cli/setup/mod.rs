@@ -322,14 +322,14 @@ async fn reachable(
 ) -> SetupServed {
     let ready = ready(daemon, None, None).await;
     let servers = &daemon.servers;
-    let share = daemon.shares().await.into_iter().next();
+    let share = daemon.sharing.list().into_iter().next();
     let any = [servers.smb_addr(), servers.webdavs_addr(), servers.sftp_addr(), servers.nfs_addr()];
     let host = any.into_iter().flatten().next().map_or_else(machine::host_name, machine::host_outward);
     let secure = |port: u16, fingerprint: Option<&str>| SetupSecure {
         port,
         fingerprint: fingerprint.unwrap_or_default().to_owned(),
     };
-    let recovery_key = daemon.first_recovery_key().await.unwrap_or_else(|failure| {
+    let recovery_key = daemon.record.first_recovery_key().await.unwrap_or_else(|failure| {
         tracing::warn!("{}", failure.message);
         None
     });

@@ -12,8 +12,8 @@ use hyper::Method;
 use larder_api::endpoint::Endpoint;
 use larder_api::endpoints::{GetDisks, PreviewLayouts};
 use larder_api::{
-    Failure, FailureKind, FolderFound, LayoutsRequest, SetupCheck, SetupErased, SetupFailure, SetupImport, SetupPlan,
-    SetupProgress, SetupServed,
+    Failure, FolderFound, LayoutsRequest, SetupCheck, SetupErased, SetupFailure, SetupImport, SetupPlan, SetupProgress,
+    SetupServed,
 };
 use larder_base::shell;
 use larder_base::units::ByteSize;
@@ -111,7 +111,7 @@ impl Task {
         let before = std::mem::replace(progress, SetupProgress { steps, ..SetupProgress::default() });
         self.orders.try_send(order).map_err(|_| {
             *progress = before;
-            Failure::new(FailureKind::Busy, "the set-up is under way, or at its end")
+            Failure::busy("the set-up is under way, or at its end")
         })
     }
 
@@ -289,7 +289,7 @@ impl SetUp for Task {
         self.check_names(&plan)?;
         let mut progress = self.progress.lock();
         if !progress.steps.is_empty() && progress.failure.is_none() {
-            return Err(Failure::new(FailureKind::Busy, "the set-up is under way"));
+            return Err(Failure::busy("the set-up is under way"));
         }
         let devices = plan.devices.iter().map(|device| format!("Make a filesystem on {}", device.path.display()));
         let steps = devices.chain(STEPS.map(str::to_owned)).collect();
@@ -303,7 +303,7 @@ impl SetUp for Task {
     fn import(&self, import: SetupImport, from: IpAddr) -> Result<(), Failure> {
         let mut progress = self.progress.lock();
         if !progress.steps.is_empty() && progress.failure.is_none() {
-            return Err(Failure::new(FailureKind::Busy, "the set-up is under way"));
+            return Err(Failure::busy("the set-up is under way"));
         }
         let steps = IMPORT_STEPS.map(str::to_owned).to_vec();
         self.order(&mut progress, steps, Order { wanted: Wanted::Import(import), from })
@@ -404,6 +404,8 @@ fn deeds(plan: &SetupPlan) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use larder_api::{SetupDevice, SetupDoors};
+
+    use larder_api::FailureKind;
 
     use super::*;
 
