@@ -1,8 +1,12 @@
 """One file is the configuration: applied as a whole or not at all, live, and disturbing no client that it does not concern."""
 
+import contextlib
+import http.client
 import json
 import os
 import random
+import threading
+import time
 
 import pytest
 from impacket import smb3structs as smb2
@@ -14,6 +18,8 @@ from test_api import ask
 # A restart with the file follows after so many accepted ones (the full campaign: 1).
 RESTART_EVERY = int(os.environ.get("LARDER_RESTART_EVERY", "20"))
 FILES = 200
+# kill -9 so often while a file is applied (the full campaign: 200).
+KILLS = int(os.environ.get("LARDER_APPLY_KILLS", "8"))
 STATE = ["shares", "users", "groups", "volumes", "snapshot-schedules", "mounts", "replications"]
 # Measured anew at each question.
 MEASURED = {"used_bytes", "stored_bytes", "compression_ratio", "available_bytes", "kept", "newest", "next_ms", "changed"}
@@ -150,6 +156,41 @@ def test_any_file_is_applied_as_a_whole_or_not_at_all(pantry, session_seed):
             assert config(pantry).read_bytes() == bytes_before, told
             assert state(pantry) == before, told
     assert accepted > FILES // 4
+    assert "panicked" not in pantry.log()
+
+
+def said(text):
+    """A file without the numbers that larder keeps in it."""
+    return [line for line in text.splitlines() if line and not line.startswith("next_uid")]
+
+
+def test_a_kill_while_a_file_is_applied_leaves_the_one_before_or_the_new_one(pantry, session_seed):
+    rng = random.Random(session_seed)
+    whole = config(pantry).read_text()
+    base, keeper = whole[:whole.index("[[volume]]")], "\n[[user]]" + whole.split("[[user]]")[1]
+
+    def applied_quietly(text):
+        with contextlib.suppress(OSError, ValueError, http.client.HTTPException):
+            apply(pantry, text)
+
+    for number in range(KILLS):
+        before, text = config(pantry).read_text(), valid(base, rng, keeper)
+        told = f"seed {session_seed}, kill {number}:\n{text}"
+        applying = threading.Thread(target=applied_quietly, args=[text])
+        applying.start()
+        time.sleep(rng.uniform(0, 0.15))
+        pantry.kill()
+        applying.join()
+        left = said(config(pantry).read_text())
+        assert left in (said(before), said(text)), told
+        pantry.start()
+        found = state(pantry)
+        assert not [share for share in found["shares"] if share.get("fault")], told
+        assert pantry.stop() == 0
+        pantry.start()
+        assert state(pantry) == found, told
+        # The one that was cut off is applied by whoever asks again.
+        assert apply(pantry, text)[0] == 200, told
     assert "panicked" not in pantry.log()
 
 
