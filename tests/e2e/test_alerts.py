@@ -235,6 +235,19 @@ def test_acknowledged_silenced_and_a_configuration_that_does_not_load(fresh):
     assert alerts(fresh)["open"] == []
 
 
+@pytest.mark.long
+def test_a_mount_that_cannot_be_made_is_told_and_made_once_it_can_be(fresh):
+    at = fresh.data.parent / "mounted"
+    configure(fresh, f'\n[[mount]]\ndir = "{at}"\nvolume = "tank/files"\n')
+    found = wait_for(lambda: alerts(fresh)["open"], limit_s=100)
+    assert [(alert["event"], alert["subject"]) for alert in found] == [("mount-down", str(at))], found
+    assert "No such file" in found[0]["text"] and "larder reload" in found[0]["action"], found
+    at.mkdir()
+    fresh.run("reload", check=True)
+    assert os.path.ismount(at)
+    wait_for(lambda: not alerts(fresh)["open"])
+
+
 def test_dry_runs_are_no_acts_and_each_act_is_one_record(fresh):
     acts = lambda: [(one["what"], one["result"]) for one in map(json.loads, fresh.run("audit", "--json", check=True).stdout.splitlines()) if one["kind"] == "act"]  # noqa: E731
     fresh.run("snap", "create", "files@one", check=True)

@@ -84,7 +84,7 @@ def test_metrics_say_what_was_done(folder):
         assert grown("larder_pool_journal_batches_total") >= 1 and grown("larder_pool_disk_syncs_total") >= 3
         assert total(after, "larder_pool_disk_online") == 3 and total(after, "larder_pool_disk_errors_total") == 0
         assert total(after, "larder_pool_stored_bytes") >= len(data)
-        assert {name.split("_")[1] for name in types} == {"pool", "volume", "metadata", "serve", "process", "watch"}
+        assert {name.split("_")[1] for name in types} == {"pool", "volume", "metadata", "serve", "served", "process", "watch"}
         assert daemon.run("metrics").stdout.startswith("# HELP larder_")
     finally:
         daemon.end()

@@ -167,6 +167,9 @@ events! {
     ShareDown "share-down" Warning lasts 60,
         "A share of the configuration is not served.",
         "larder share list says why";
+    MountDown "mount-down" Warning lasts 60,
+        "A local mount of the configuration could not be made.",
+        "Mend what it says; it is tried again with: larder reload";
     CertificateEnding "certificate-ending" Warning lasts 0,
         "A certificate of this machine ends soon. Browsers and clients will refuse it.",
         "Renew it; larder reads the new file by itself";

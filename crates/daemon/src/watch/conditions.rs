@@ -52,7 +52,9 @@ pub(super) async fn gather(watcher: &Watcher) -> Option<Seen> {
     // Under the lock: a change that is under way takes things away for a moment.
     let state = tokio::time::timeout(STATE_WAIT_MAX, watcher.document.lock()).await.ok()?;
     let config = Arc::clone(&state.config);
-    let (unopened, down) = (watcher.standings.unopened(), watcher.standings.unserved(Kind::Share));
+    let unopened = watcher.standings.unopened();
+    let down = [(Kind::Share, EventKind::ShareDown, "The "), (Kind::Mount, EventKind::MountDown, "")];
+    let down = down.map(|(kind, event, the)| (kind, event, the, watcher.standings.unserved(kind)));
     drop(state);
     for (name, failure) in &unopened {
         let condition = Condition::is(EventKind::PoolUnavailable, name, failure.message.clone());
@@ -66,11 +68,12 @@ pub(super) async fn gather(watcher: &Watcher) -> Option<Seen> {
         of_pool(watcher, pool, &config, &mut seen);
     }
     watcher.watch.slow.keep_only(&pools.iter().map(|pool| pool.name.clone()).collect::<Vec<_>>());
-    for (share, standing) in down {
-        if let Standing::Failed(why) = standing {
-            let text = format!("The {}", Kind::Share.unserved(&share, &why));
-            seen.conditions.push(Condition::is(EventKind::ShareDown, share, text));
-        }
+    for (kind, event, the, unserved) in down {
+        let failed = unserved.into_iter().filter_map(|(name, standing)| match standing {
+            Standing::Failed(why) => Some((format!("{the}{}", kind.unserved(&name, &why)), name)),
+            _ => None,
+        });
+        seen.conditions.extend(failed.map(|(text, name)| Condition::is(event, name, text)));
     }
     for one in watcher.replication.list().replications {
         let why = match (&one.fault, one.late) {
