@@ -35,7 +35,7 @@ CIRCLES = {
     "load": 1,
     "measure": 1,
     "nfs": 4,
-    "opens": 3,
+    "opens": 1,
     "people": 1,
     "pool": 1,
     "sftp": 1,

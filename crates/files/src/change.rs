@@ -11,10 +11,10 @@ use larder_fs::{
     AllocateMode, Attr, Changed, CreateMode, Cred, FileKind, FsError, FsResult, Ino, NameMatch, RenameMode, SetAttr,
     Stability, WriteVerifier, Written, XattrMode,
 };
+use larder_opens::Caches;
 
 use crate::audit::{FileAct, is_acl};
 use crate::guarded::Successor;
-use crate::leases::Recall;
 use crate::{Files, Open, Uses};
 
 impl Files {
@@ -36,7 +36,7 @@ impl Files {
         if let Some(write) = &mut judged {
             self.look_below(cred, ino, write).await;
         }
-        traffic::waiting(Wait::Other, self.recall(ino, Recall::Data)).await;
+        traffic::waiting(Wait::Other, self.recall(ino, Caches::DATA)).await;
         traffic::did(Did::Written, data.iter().map(Bytes::len).sum());
         let done = self.tree.write(cred, ino, offset, data, stability).await;
         if let (Some(write), Ok(written)) = (&judged, &done) {
@@ -60,7 +60,7 @@ impl Files {
             let len = data.iter().map(|piece| piece.len() as u64).sum();
             self.check_bound(ino, u64::MAX, len).await?;
         }
-        traffic::waiting(Wait::Other, self.recall(ino, Recall::Data)).await;
+        traffic::waiting(Wait::Other, self.recall(ino, Caches::DATA)).await;
         traffic::did(Did::Written, data.iter().map(Bytes::len).sum());
         let done = self.tree.append(cred, ino, data, stability).await;
         self.await_witnesses().await;
@@ -92,7 +92,7 @@ impl Files {
     ) -> FsResult<Changed> {
         self.check_unblocked(cred)?;
         self.check_bound(ino, offset.saturating_add(len), len).await?;
-        self.recall(ino, Recall::Data).await;
+        self.recall(ino, Caches::DATA).await;
         let done = self.tree.allocate(cred, ino, offset, len, mode).await;
         self.await_witnesses().await;
         done
@@ -105,7 +105,7 @@ impl Files {
         let permissions = set.mode.is_some() || set.uid.is_some() || set.gid.is_some();
         let empties = set.size == Some(0);
         let old = if empties { self.look_before_emptied(cred, ino).await } else { None };
-        self.recall(ino, if set.size.is_some() { Recall::Data } else { Recall::Attributes }).await;
+        self.recall(ino, if set.size.is_some() { Caches::DATA } else { Caches::ATTRIBUTES }).await;
         let done = self.tree.setattr(cred, ino, set).await;
         if empties && done.as_ref().is_ok_and(|changed| changed.before.size > 0) {
             self.emptied(cred, ino, old);
@@ -121,7 +121,7 @@ impl Files {
     #[boxed]
     pub async fn set_acl(&self, cred: &Cred, ino: Ino, set: SetAttr, acl: Option<Acl>) -> FsResult<Changed> {
         self.check_unblocked(cred)?;
-        self.recall(ino, Recall::Attributes).await;
+        self.recall(ino, Caches::ATTRIBUTES).await;
         let done = self.tree.set_acl(cred, ino, set, acl).await;
         if self.auditing().is_some() && done.is_ok() {
             Box::pin(self.audit_permissions(cred, ino)).await;
@@ -144,7 +144,7 @@ impl Files {
         let stored = self.spelling(cred, dir, name).await;
         let name = stored.as_deref().unwrap_or(name);
         if mode == CreateMode::Unchecked && set.size.is_some() {
-            self.recall_named(cred, dir, name, Recall::Data).await;
+            self.recall_named(cred, dir, name, Caches::DATA).await;
         }
         let empties = mode == CreateMode::Unchecked && set.size == Some(0);
         let old = if empties { self.look_before_removed(cred, dir, name).await } else { None };
@@ -258,7 +258,7 @@ impl Files {
         self.check_unblocked(cred)?;
         let stored = self.spelling(cred, dir, name).await;
         let name = stored.as_deref().unwrap_or(name);
-        self.recall(ino, Recall::Attributes).await;
+        self.recall(ino, Caches::ATTRIBUTES).await;
         let done = self.tree.link(cred, ino, dir, name).await;
         if self.auditing().is_some()
             && let Ok((attr, _)) = &done
@@ -398,7 +398,7 @@ impl Files {
     #[boxed]
     pub async fn setxattr(&self, cred: &Cred, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()> {
         self.check_unblocked(cred)?;
-        self.recall(ino, Recall::Attributes).await;
+        self.recall(ino, Caches::ATTRIBUTES).await;
         let done = self.tree.setxattr(cred, ino, name, value, mode).await;
         if self.auditing().is_some() && done.is_ok() && is_acl(name) {
             Box::pin(self.audit_permissions(cred, ino)).await;
@@ -411,7 +411,7 @@ impl Files {
     #[boxed]
     pub async fn removexattr(&self, cred: &Cred, ino: Ino, name: &[u8]) -> FsResult<()> {
         self.check_unblocked(cred)?;
-        self.recall(ino, Recall::Attributes).await;
+        self.recall(ino, Caches::ATTRIBUTES).await;
         let done = self.tree.removexattr(cred, ino, name).await;
         if self.auditing().is_some() && done.is_ok() && is_acl(name) {
             Box::pin(self.audit_permissions(cred, ino)).await;
@@ -454,9 +454,9 @@ impl Files {
 
     async fn before_taking(&self, cred: &Cred, dir: Ino, name: &[u8], does: Uses) -> FsResult<()> {
         // A door without holders may deny as well: a lock over WebDAV is an open.
-        let may_be_denied = self.shared.leases.has_holders() || self.shared.opens.has_denials();
+        let may_be_denied = self.shared.opens.has_doors() || self.shared.opens.has_denials();
         if may_be_denied && let Ok(attr) = self.tree.lookup(cred, dir, name, NameMatch::Exact).await {
-            self.recall(attr.id.ino, Recall::Handles).await;
+            self.recall(attr.id.ino, Caches::HANDLES).await;
             if self.denies_elsewhere(attr.id.ino, does) {
                 return Err(FsError::Shared);
             }
@@ -465,8 +465,8 @@ impl Files {
     }
 
     /// Of the file that has a name now, if any has.
-    async fn recall_named(&self, cred: &Cred, dir: Ino, name: &[u8], what: Recall) {
-        if self.shared.leases.has_holders()
+    async fn recall_named(&self, cred: &Cred, dir: Ino, name: &[u8], what: Caches) {
+        if self.shared.opens.has_doors()
             && let Ok(attr) = self.tree.lookup(cred, dir, name, NameMatch::Exact).await
         {
             self.recall(attr.id.ino, what).await;

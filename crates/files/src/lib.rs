@@ -5,7 +5,7 @@
 //!
 //! - `files.recall_first`: another door's client may cache data that it has changed. The cache is
 //!   recalled, and the data has arrived, before an access that would miss the data or be
-//!   overwritten by it ([`leases`]).
+//!   overwritten by it ([`larder_opens::Promise`]).
 //! - `files.caches_before_answer`: a change is answered after every kernel that mounts the volume
 //!   has dropped the entries that the change made stale. A door looks after its own caches.
 //! - `files.opens_seen_by_all`: every door sees every open ([`opens`]). A client may not cache
@@ -36,11 +36,11 @@ pub mod folders;
 mod forms;
 pub mod guard;
 mod guarded;
-pub mod leases;
 pub mod locks;
 mod opens;
 mod place;
 mod read;
+mod recall;
 mod recycle;
 mod remove;
 mod share;
@@ -65,9 +65,8 @@ use tokio::sync::{broadcast, watch};
 use audit::FileAudit;
 use bin::Bin;
 use guard::Guard;
-use larder_opens::Table;
 pub use larder_opens::Uses;
-use leases::{Holder, Leases, Recall};
+use larder_opens::{Door, Table};
 pub use opens::{Open, OpenInode};
 pub use recycle::Age;
 use tree::Tree;
@@ -86,7 +85,7 @@ pub struct HeldInode {
     _file: Option<larder_folder::OpenFile>,
 }
 
-/// A tree as one door sees it. Cheap to clone; all of one tree share their opens and leases.
+/// A tree as one door sees it. Cheap to clone; all of one tree share what their clients hold.
 #[derive(Clone)]
 pub struct Files {
     tree: Tree,
@@ -114,7 +113,6 @@ pub struct Files {
 /// The state that all doors of one tree share.
 #[derive(Default)]
 struct Shared {
-    leases: Leases,
     opens: Arc<Table>,
     /// Accesses of mounts that wait for another door's client to give a cache back.
     mounts_in_recall: AtomicUsize,
@@ -322,17 +320,10 @@ impl Files {
         self.tree.add_keeper(keeper);
     }
 
-    /// Asks `holder` before other doors' accesses (`files.recall_first`), as long as somebody keeps
-    /// it.
-    pub fn add_holder(&self, holder: Weak<dyn Holder>) {
-        self.shared.opens.add_door(self.door, holder.clone());
-        self.shared.leases.add(self.door, holder);
-    }
-
-    /// Whether another door has it open: what is cached of it then is not safe from others
-    /// (`files.opens_seen_by_all`).
-    pub fn is_open_elsewhere(&self, ino: Ino) -> bool {
-        self.shared.opens.by_others(ino, self.door)
+    /// Asks `door` about its clients before other doors' accesses (`files.recall_first`), as long as
+    /// somebody keeps it.
+    pub fn add_door(&self, door: Weak<dyn Door>) {
+        self.shared.opens.add_door(self.door, door);
     }
 
     /// Whether another machine writes the tree. Its changes come without a word, so clients and kernels keep nothing of it for longer
@@ -359,14 +350,6 @@ impl Files {
             Tree::Volume(_) => Ok(None),
             Tree::Folder(folder) => folder.watch(dir).await.map(Some),
         }
-    }
-
-    async fn recall(&self, ino: Ino, what: Recall) {
-        if !self.shared.leases.has_holders() {
-            return;
-        }
-        let _counted = self.is_mount().then(|| InRecall::begin(&self.shared));
-        self.shared.leases.recall(self.door, ino, what).await;
     }
 
     /// A mount that waits for a recall has a kernel that holds a page or a directory, so it may not see a change in time. The

@@ -2,10 +2,10 @@
 
 use larder_base::boxed;
 use larder_fs::Ino;
+use larder_opens::Caches;
 pub use larder_opens::{Held, LockError, Owner, Range, Waiter};
 
 use crate::Files;
-use crate::leases::Recall;
 
 /// POSIX locks of the door's owners; `id` tells them apart.
 impl Files {
@@ -40,7 +40,7 @@ impl Files {
     /// file by themselves (with a delegation) stop doing so.
     #[boxed]
     pub async fn recall_local_locks(&self, ino: Ino, exclusive: bool) {
-        self.recall(ino, if exclusive { Recall::Data } else { Recall::Writes }).await;
+        self.recall(ino, if exclusive { Caches::DATA } else { Caches::WRITES }).await;
     }
 
     /// Until the locks of a file change, from this call on.

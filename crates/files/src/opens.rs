@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use larder_base::boxed;
 use larder_fs::Ino;
-use larder_opens::{Entry, Refused, Table, Uses};
+use larder_opens::{Caches, Entry, Refused, Table, Uses};
 
 use crate::Files;
-use crate::leases::Recall;
 use crate::tree::OpenNode;
 
 /// A file or directory that a door has open: it can be used after its last name is gone.
@@ -40,10 +39,7 @@ impl Open {
     /// `was_there` clients of other doors may have had the file open before a restart
     /// (`opens.reclaimed_first`).
     pub fn claim(&self, does: Uses, denies: Uses, was_there: bool) -> Result<(), Refused> {
-        match was_there && self.entry.awaits_reclaims(denies) {
-            true => Err(Refused::ByOthers),
-            false => self.entry.claim(does, denies),
-        }
+        self.entry.claim(does, denies, was_there)
     }
 }
 
@@ -61,7 +57,7 @@ impl Files {
         if !self.denies_elsewhere(ino, does) {
             return false;
         }
-        self.recall(ino, Recall::Handles).await;
+        self.recall(ino, Caches::HANDLES).await;
         self.denies_elsewhere(ino, does)
     }
 

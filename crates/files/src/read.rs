@@ -10,8 +10,8 @@ use larder_fs::{
     ACCESS_EXECUTE, AccessMask, Attr, Cred, FileId, FsError, FsResult, Grounds, Ino, Listing, NameMatch, ReadData,
     SeekTo, SnapshotInfo, Wish,
 };
+use larder_opens::Caches;
 
-use crate::leases::Recall;
 use crate::tree::OpenNode;
 use crate::{Files, HeldInode, Open, Uses};
 
@@ -19,7 +19,7 @@ impl Files {
     /// At most [`larder_fs::IO_BYTES_MAX`] bytes, including writes that other clients still
     /// cache (`files.recall_first`). The caller has checked the rights. `files.data_unboxed`
     pub async fn read(&self, ino: Ino, offset: u64, len: usize) -> FsResult<ReadData> {
-        traffic::waiting(Wait::Other, self.recall(ino, Recall::Writes)).await;
+        traffic::waiting(Wait::Other, self.recall(ino, Caches::WRITES)).await;
         let read = self.tree.read(ino, offset, len).await?;
         traffic::did(Did::Read, read.chunks.iter().map(Bytes::len).sum());
         Ok(read)
@@ -74,11 +74,11 @@ impl Files {
             Ok(open) => open,
             // A client may only keep it open for later.
             Err(file) => {
-                self.recall(ino, Recall::Handles).await;
+                self.recall(ino, Caches::HANDLES).await;
                 Open::new(file, &self.shared.opens, self.door, does).map_err(|_| FsError::Shared)?
             }
         };
-        self.recall(ino, Recall::Writes).await;
+        self.recall(ino, Caches::WRITES).await;
         Ok(open)
     }
 
@@ -92,7 +92,7 @@ impl Files {
     /// cache (`files.recall_first`).
     #[boxed]
     pub async fn getattr_settled(&self, id: FileId) -> FsResult<Attr> {
-        self.recall(id.ino, Recall::Writes).await;
+        self.recall(id.ino, Caches::WRITES).await;
         self.tree.resolve(id).await
     }
 

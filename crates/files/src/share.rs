@@ -6,9 +6,9 @@
 
 use larder_base::boxed;
 use larder_fs::{Changed, Cred, FsError, FsResult, Ino};
+use larder_opens::Caches;
 
 use crate::Files;
-use crate::leases::Recall;
 use crate::tree::Tree;
 
 /// Shorter ranges are copied (`copy.small_moves_bytes`).
@@ -35,8 +35,8 @@ impl Files {
     ) -> FsResult<Changed> {
         let Tree::Volume(volume) = &self.tree else { return Err(FsError::NotSupported) };
         let judged = self.judged_share(cred, source, target).await?;
-        self.recall(source.0, Recall::Writes).await;
-        self.recall(target.0, Recall::Data).await;
+        self.recall(source.0, Caches::WRITES).await;
+        self.recall(target.0, Caches::DATA).await;
         let done = volume.clone_range(cred, source, target, len).await;
         if let (Some(write), Ok(changed)) = (&judged, &done) {
             self.wrote_formless(cred, target.0, write, changed.before.size);
@@ -55,8 +55,8 @@ impl Files {
         if let Tree::Folder(folder) = &self.tree {
             let judged = self.judged_share(cred, source, target).await?;
             let size_before = if judged.is_some() { self.tree.getattr(target.0).await?.size } else { 0 };
-            self.recall(source.0, Recall::Writes).await;
-            self.recall(target.0, Recall::Data).await;
+            self.recall(source.0, Caches::WRITES).await;
+            self.recall(target.0, Caches::DATA).await;
             let done = Box::pin(folder.copy_range(cred, source, target, len)).await;
             if let (Some(write), Ok(1..)) = (&judged, &done) {
                 self.wrote_formless(cred, target.0, write, size_before);

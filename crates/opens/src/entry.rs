@@ -7,9 +7,6 @@
 //!   well. One that has entered with its uses and claims none counts for other doors alone, so a
 //!   door whose clients deny nothing needs no rule of its own. One that is to wait, as an SMB
 //!   CREATE does for a break, is idle and counts for nobody.
-//! - `opens.reclaimed_first`: while clients of a door may take back the opens that they had before
-//!   a restart, no open of another door denies reading or writing a file that was there: it would
-//!   take the file from them for good.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,9 +14,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use larder_fs::Ino;
 use parking_lot::Mutex;
 
+use crate::caches::{Caches, Others};
+use crate::promises::Promise;
 use crate::ranges::{Held, LockError, Owner, Range};
+use crate::uses::{Kind, Uses};
+use crate::waiters::Wakes;
 use crate::waits::Waiter;
-use crate::{Change, File, Kind, Table, Uses, Wakes};
+use crate::{Change, File, Table};
 
 /// The reason for which a claim was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,19 +67,14 @@ impl Table {
         self.look(ino, |file| file.kinds.any(is_it)).unwrap_or(false)
     }
 
-    /// Whether another door has the file open.
-    pub fn by_others(&self, ino: Ino, door: u32) -> bool {
-        self.any(ino, |open| open.door != door)
+    /// What clients of other doors do with the file.
+    pub fn others(&self, ino: Ino, door: u32) -> Others {
+        self.look(ino, |file| file.others(door)).unwrap_or_default()
     }
 
     /// Whether an open of any door has such a use.
     pub fn is_used(&self, ino: Ino, does: Uses) -> bool {
         self.any(ino, |open| open.does.meets(does))
-    }
-
-    /// Whether an open of another door may write.
-    pub fn written_by_others(&self, ino: Ino, door: u32) -> bool {
-        self.any(ino, |open| open.door != door && open.does.writes())
     }
 
     /// Whether an open of another door than `door` denies this.
@@ -120,9 +116,15 @@ impl Entry {
         self.ino
     }
 
-    /// Gives the open these uses and denials in place of its former ones (`opens.one_judge`). Of a
-    /// file that was there before, [`Entry::awaits_reclaims`] is asked first.
-    pub fn claim(&self, does: Uses, denies: Uses) -> Result<(), Refused> {
+    /// Gives the open these uses and denials in place of its former ones (`opens.one_judge`). With
+    /// `was_there` clients of other doors may have had the file open before a restart
+    /// (`opens.reclaimed_first`).
+    pub fn claim(&self, does: Uses, denies: Uses, was_there: bool) -> Result<(), Refused> {
+        // An open that denies neither reading nor writing is in nobody's way.
+        let may_be_in_the_way = was_there && denies.meets(Uses::READ.and(Uses::WRITE));
+        if may_be_in_the_way && self.table.awaits_reclaims(self.owner.door) {
+            return Err(Refused::ByOthers);
+        }
         self.take(Kind { door: self.owner.door, does, denies, is_claimed: true })
     }
 
@@ -143,16 +145,8 @@ impl Entry {
             file.kinds.remove(was);
             file.kinds.add(wanted);
             *own = wanted;
-            let wakes = if was.is_idle() { Wakes::Nobody } else { Wakes::ForOpens };
-            Change { done: Ok(()), wakes }
+            Change { done: Ok(()), wakes: Wakes::for_opens_if(!was.is_idle()) }
         })
-    }
-
-    /// Whether clients of another door may yet take back opens that these denials would keep from
-    /// them (`opens.reclaimed_first`). An open that denies neither reading nor writing is in
-    /// nobody's way.
-    pub fn awaits_reclaims(&self, denies: Uses) -> bool {
-        denies.meets(Uses::READ.and(Uses::WRITE)) && self.table.awaits_reclaims(self.owner.door)
     }
 
     /// Locks a range for this open (`locks.ranges_by_open`). [`Entry::may_lock`] is asked first.
@@ -188,6 +182,11 @@ impl Entry {
         self.table.waiter(self.ino)
     }
 
+    /// A promise of nothing yet to the open's client. It may outlast the open.
+    pub fn promise(&self, awaited: Caches) -> Promise {
+        self.table.promise(self.ino, self.owner.door, awaited)
+    }
+
     /// Ends its uses, denials and ranges, and wakes those who wait for any of them.
     pub fn end(&self) {
         let mut own = self.kind.lock();
@@ -213,8 +212,7 @@ impl Entry {
         }
         match (file.ranges.len() < before, kind.is_idle()) {
             (true, _) => Wakes::ForRanges,
-            (false, false) => Wakes::ForOpens,
-            (false, true) => Wakes::Nobody,
+            (false, is_idle) => Wakes::for_opens_if(!is_idle),
         }
     }
 }

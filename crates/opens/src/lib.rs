@@ -1,4 +1,5 @@
-//! What clients hold of the files of one tree: opens and byte ranges, of all doors in one table.
+//! What clients hold of the files of one tree, of all doors in one table: opens, byte ranges, and
+//! promises to cache.
 //!
 //! The table is state and judgement alone. It does no I/O, knows no protocol and never waits: a
 //! client that has to wait gets a [`Waiter`], and a holder that has to be asked is asked by the
@@ -7,11 +8,12 @@
 //! ```text
 //!  Table ── shard of the inode ── File ─┬─ kinds of opens, each with a count     [`Entry`] is one open
 //!                                       ├─ ranges: of owners (POSIX), of opens   [`Held`]
+//!                                       ├─ promises: what clients may cache      [`Promise`]
 //!                                       └─ waiters, woken by each change         [`Waiter`]
 //! ```
 //!
-//! - `opens.one_entry`: a file's opens, ranges and waiters are one record behind one lock. It is
-//!   there as long as one of them is.
+//! - `opens.one_entry`: a file's opens, ranges, promises and waiters are one record behind one lock.
+//!   It is there as long as one of them is.
 //! - `opens.woken_by_change`: whatever may let an open or a lock through wakes the file's waiters,
 //!   after the lock of the record is given up. They try again. Those who wait for ranges alone are
 //!   woken by ranges alone: a file that is opened and closed all the time tells them nothing.
@@ -19,13 +21,18 @@
 //!   slips in between.
 #![warn(missing_docs)]
 
+mod caches;
 mod entry;
+mod locks;
 #[cfg(test)]
 mod model;
+mod promises;
 mod ranges;
+mod reclaims;
 #[cfg(test)]
 mod tests;
 mod uses;
+mod waiters;
 mod waits;
 
 use std::collections::HashMap;
@@ -36,30 +43,33 @@ use std::task::Waker;
 use larder_fs::Ino;
 use parking_lot::{Mutex, RwLock};
 
+use caches::Promised;
+pub use caches::{Caches, Others};
 pub use entry::{Entry, Refused};
+pub use promises::Promise;
 use ranges::Bounds;
 pub use ranges::{Held, LockError, Owner, Range};
+pub use reclaims::Reclaims;
+use uses::Kinds;
 pub use uses::Uses;
-use uses::{Kind, Kinds};
+use waiters::{Waits, Wakes};
 pub use waits::{Waiter, Waiting};
-use waits::{Waits, Wakes};
 
 const SHARDS: usize = 32;
 
-/// A door, asked about its clients. Neither question may wait. The table holds no lock meanwhile. Of
+/// A door, asked about its clients. No question may wait. The table holds no lock meanwhile. Of
 /// the doors that answer under a lock, one alone asks under it: two would wait for each other.
 pub trait Door: Send + Sync {
-    /// Whether its clients are still to take back the opens and locks that they had before a
-    /// restart: until then no other door locks anything, nor denies reading or writing.
-    fn awaits_reclaims(&self) -> bool {
-        false
-    }
-
     /// A lock of this door's owner is in the way of another door's. Whether that owner has gone,
     /// and has lost it now.
     fn loses_lock(&self, _ino: Ino, _owner: u64) -> bool {
         false
     }
+
+    /// Another door's access needs what clients of this one cache of a file
+    /// (`promises.asked_first`). It asks them, or takes it from those that have gone. If these are
+    /// handles, it is asked wherever it has an open.
+    fn ask_back(&self, _ino: Ino, _what: Caches) {}
 }
 
 /// What clients hold of the files of one tree.
@@ -68,9 +78,13 @@ pub struct Table {
     next_id: AtomicU64,
     /// Opens that deny something, for a look without locks.
     denying: AtomicUsize,
+    /// Promises of something, for a look without locks.
+    promised: AtomicUsize,
     bounds: Bounds,
     /// Each waiting owner, and the owner of the lock in its way.
     waiting: Mutex<HashMap<Owner, Owner>>,
+    /// Doors whose clients take back what they had.
+    reclaiming: RwLock<Vec<u32>>,
     doors: RwLock<Vec<(u32, Weak<dyn Door>)>>,
     /// As many as `doors`, for a look without its lock.
     door_count: AtomicUsize,
@@ -82,8 +96,10 @@ impl Default for Table {
             shards: std::array::from_fn(|_| Mutex::default()),
             next_id: AtomicU64::new(1),
             denying: AtomicUsize::new(0),
+            promised: AtomicUsize::new(0),
             bounds: Bounds::default(),
             waiting: Mutex::default(),
+            reclaiming: RwLock::default(),
             doors: RwLock::default(),
             door_count: AtomicUsize::new(0),
         }
@@ -98,12 +114,13 @@ struct File {
     /// How many of `ranges` are of opens, for a look by one of these opens without the record's
     /// lock.
     of_opens: Arc<AtomicUsize>,
+    promises: Vec<Promised>,
     waits: Waits,
 }
 
 impl File {
     fn is_empty(&self) -> bool {
-        self.kinds.is_empty() && self.ranges.is_empty() && self.waits.is_empty()
+        self.kinds.is_empty() && self.ranges.is_empty() && self.promises.is_empty() && self.waits.is_empty()
     }
 }
 
@@ -155,17 +172,17 @@ impl Table {
         self.door_count.store(doors.len(), Ordering::Release);
     }
 
+    /// Whether any door wants to be asked.
+    pub fn has_doors(&self) -> bool {
+        self.door_count.load(Ordering::Acquire) > 0
+    }
+
     fn doors(&self, which: impl Fn(u32) -> bool) -> Vec<Arc<dyn Door>> {
-        if self.door_count.load(Ordering::Acquire) == 0 {
+        if !self.has_doors() {
             return Vec::new();
         }
         let doors = self.doors.read();
         doors.iter().filter(|(number, _)| which(*number)).filter_map(|(_, door)| door.upgrade()).collect()
-    }
-
-    /// Whether `door` may lock and deny nothing for now ([`Door::awaits_reclaims`]).
-    fn awaits_reclaims(&self, door: u32) -> bool {
-        self.doors(|other| other != door).iter().any(|other| other.awaits_reclaims())
     }
 
     /// Whether nothing is held of any file.

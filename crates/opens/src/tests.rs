@@ -9,10 +9,11 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Waker};
 
 use larder_fs::Ino;
+use parking_lot::Mutex;
 use proptest::prelude::*;
 
 use crate::ranges::{LOCKS_MAX, LOCKS_OF_ALL_MAX, LOCKS_OF_PARTY_MAX, LOCKS_RESERVED};
-use crate::{Door, Entry, Held, LockError, Owner, Range, Refused, Table, Uses};
+use crate::{Caches, Door, Entry, Held, LockError, Others, Owner, Range, Refused, Table, Uses};
 
 const FILE: Ino = Ino(5);
 const BOTH: Uses = Uses::READ.and(Uses::WRITE);
@@ -25,11 +26,11 @@ fn enter(table: &Arc<Table>, door: u32, does: Uses) -> Entry {
 fn a_door_sees_the_opens_of_the_others() {
     let table = Arc::<Table>::default();
     let [first, second] = [0; 2].map(|_| enter(&table, 1, Uses::READ));
-    assert!(!table.by_others(FILE, 1) && table.by_others(FILE, 2) && !table.by_others(Ino(6), 2));
+    assert!(!table.others(FILE, 1).is_open && table.others(FILE, 2).is_open && !table.others(Ino(6), 2).is_open);
     drop(first);
-    assert!(table.by_others(FILE, 2));
+    assert!(table.others(FILE, 2).is_open);
     drop(second);
-    assert!(!table.by_others(FILE, 2));
+    assert!(!table.others(FILE, 2).is_open);
     assert_eq!(table.files(), 0, "nothing is left of what is closed");
 }
 
@@ -37,18 +38,18 @@ fn a_door_sees_the_opens_of_the_others() {
 fn what_one_door_denies_no_other_does() {
     let table = Arc::<Table>::default();
     let smb = enter(&table, 1, Uses::NOTHING);
-    smb.claim(Uses::READ, Uses::WRITE.and(Uses::DELETE)).unwrap();
+    smb.claim(Uses::READ, Uses::WRITE.and(Uses::DELETE), false).unwrap();
     assert!(table.enter(FILE, 2, BOTH).is_none(), "it may not be written");
     let mount = enter(&table, 2, Uses::READ);
     assert!(table.denied(FILE, 2, Uses::DELETE) && !table.denied(FILE, 1, Uses::DELETE));
-    assert_eq!(smb.claim(Uses::READ, Uses::READ), Err(Refused::ByOthers), "the mount reads it already");
+    assert_eq!(smb.claim(Uses::READ, Uses::READ, false), Err(Refused::ByOthers), "the mount reads it already");
     assert!(table.denied(FILE, 2, Uses::WRITE), "and what was claimed before stands");
     assert!(table.has_denials());
     smb.end();
     assert!(!table.has_denials());
     drop(mount);
     let mount = enter(&table, 2, BOTH);
-    assert_eq!(smb.claim(Uses::READ, Uses::WRITE), Err(Refused::ByOthers));
+    assert_eq!(smb.claim(Uses::READ, Uses::WRITE, false), Err(Refused::ByOthers));
     drop((mount, smb));
     assert_eq!(table.files(), 0);
 }
@@ -58,9 +59,9 @@ fn what_one_door_denies_no_other_does() {
 fn within_a_door_claims_alone_are_judged() {
     let table = Arc::<Table>::default();
     let [first, second, third] = [0; 3].map(|_| enter(&table, 1, Uses::READ));
-    let claims = |open: &Entry, does, denies| open.claim(does, denies) == Ok(());
+    let claims = |open: &Entry, does, denies| open.claim(does, denies, false) == Ok(());
     assert!(claims(&first, Uses::READ, Uses::WRITE));
-    assert_eq!(second.claim(BOTH, Uses::NOTHING), Err(Refused::WithinDoor), "denied by its own door");
+    assert_eq!(second.claim(BOTH, Uses::NOTHING, false), Err(Refused::WithinDoor), "denied by its own door");
     assert!(!claims(&second, Uses::READ, Uses::READ), "the first reads");
     assert!(claims(&second, Uses::READ, Uses::NOTHING), "the third has claimed nothing");
     assert!(claims(&first, BOTH, Uses::NOTHING), "its own denial is not in its way");
@@ -69,9 +70,9 @@ fn within_a_door_claims_alone_are_judged() {
     assert!(table.denied_by_any(FILE, None, Uses::WRITE) && !table.denied_by_any(FILE, Some(&first), Uses::WRITE));
     let mount = enter(&table, 2, Uses::READ);
     assert!(!claims(&mount, BOTH, Uses::NOTHING));
-    assert!(!table.written_by_others(FILE, 2));
+    assert!(!table.others(FILE, 2).is_written);
     assert!(claims(&first, BOTH, Uses::NOTHING));
-    assert!(table.written_by_others(FILE, 2) && !table.written_by_others(FILE, 1));
+    assert!(table.others(FILE, 2).is_written && !table.others(FILE, 1).is_written);
     assert!(claims(&first, BOTH, Uses::DELETE) && table.has_denials() && !table.is_used(FILE, Uses::DELETE));
     drop((first, second, third, mount));
     assert!(!table.has_denials() && table.files() == 0);
@@ -82,20 +83,20 @@ fn within_a_door_claims_alone_are_judged() {
 fn opens_that_are_alike_are_judged_as_one() {
     let table = Arc::<Table>::default();
     let opens: Vec<Entry> = (0..10_000).map(|_| enter(&table, 1, Uses::READ)).collect();
-    assert!(opens.iter().all(|open| open.claim(BOTH, Uses::NOTHING).is_ok()));
+    assert!(opens.iter().all(|open| open.claim(BOTH, Uses::NOTHING, false).is_ok()));
     assert_eq!(table.look(FILE, |file| file.kinds.iter().count()), Some(1));
     assert_eq!(table.writers(), 10_000);
-    assert!(opens[5].claim(BOTH, Uses::DELETE).is_ok());
+    assert!(opens[5].claim(BOTH, Uses::DELETE, false).is_ok());
     assert!(table.denied(FILE, 2, Uses::DELETE) && !table.denied_by_any(FILE, Some(&opens[5]), Uses::DELETE));
     drop(opens);
     assert!(table.files() == 0 && !table.has_denials());
 }
 
-/// A door of one client, which has gone or not, and is still to take back what it had, or not.
+/// A door of one client, which has gone or not.
 #[derive(Default)]
 struct Clients {
     has_gone: AtomicBool,
-    reclaims: AtomicBool,
+    asked: Mutex<Vec<Caches>>,
     table: OnceLock<Arc<Table>>,
 }
 
@@ -111,10 +112,6 @@ impl Clients {
 }
 
 impl Door for Clients {
-    fn awaits_reclaims(&self) -> bool {
-        self.reclaims.load(Relaxed)
-    }
-
     fn loses_lock(&self, ino: Ino, owner: u64) -> bool {
         let has_gone = self.has_gone.load(Relaxed);
         if let Some(table) = self.table.get().filter(|_| has_gone) {
@@ -122,24 +119,98 @@ impl Door for Clients {
         }
         has_gone
     }
+
+    fn ask_back(&self, _ino: Ino, what: Caches) {
+        self.asked.lock().push(what);
+    }
 }
 
 /// `opens.reclaimed_first`
 #[test]
 fn no_other_door_takes_a_file_before_it_is_reclaimed() {
     let table = Arc::<Table>::default();
-    let clients = Clients::of(&table);
+    let reclaims = table.begin_reclaims(2);
     let (smb, own) = (enter(&table, 1, Uses::NOTHING), enter(&table, 2, Uses::NOTHING));
-    let claims = |open: &Entry, does, denies| !open.awaits_reclaims(denies) && open.claim(does, denies) == Ok(());
-    clients.reclaims.store(true, Relaxed);
+    let claims = |open: &Entry, does, denies| open.claim(does, denies, true) == Ok(());
     assert!(!claims(&smb, Uses::READ, Uses::WRITE) && !claims(&smb, BOTH, BOTH.and(Uses::DELETE)));
     assert!(claims(&smb, BOTH, Uses::NOTHING) && claims(&smb, BOTH, Uses::DELETE), "in nobody's way");
-    assert!(smb.claim(Uses::READ, Uses::WRITE).is_ok(), "a file that it has made");
+    assert!(smb.claim(Uses::READ, Uses::WRITE, false).is_ok(), "a file that it has made");
     smb.end();
     assert!(claims(&own, BOTH, Uses::WRITE), "its own");
     own.end();
-    clients.reclaims.store(false, Relaxed);
+    let waiter = table.waiter_for_ranges(FILE);
+    drop(reclaims);
+    assert!(waiter.has_changed());
     assert!(claims(&smb, Uses::READ, Uses::WRITE), "at once when all are back");
+}
+
+/// `promises.asked_first`
+#[test]
+fn a_client_is_asked_once_for_each_part_that_it_caches() {
+    let table = Arc::<Table>::default();
+    let clients = Clients::of(&table);
+    let asked = || std::mem::take(&mut *clients.asked.lock());
+    let promise = table.promise(FILE, 2, Caches::WRITES);
+    assert!(!table.ask_back(1, FILE, Caches::DATA) && asked().is_empty(), "it caches nothing");
+    promise.grant(|_| Caches::DATA.and(Caches::HANDLES));
+    assert!(!table.ask_back(2, FILE, Caches::DATA) && !table.ask_back(1, Ino(6), Caches::DATA));
+    assert!(asked().is_empty(), "its own door, another file");
+    assert!(table.ask_back(1, FILE, Caches::WRITES) && table.ask_back(3, FILE, Caches::WRITES));
+    assert_eq!(asked(), [Caches::WRITES]);
+    assert!(table.ask_back(1, FILE, Caches::DATA) && asked() == [Caches::DATA]);
+    assert!(!table.ask_back(1, FILE, Caches::HANDLES), "it is told, and nobody waits");
+    assert_eq!(asked(), [Caches::HANDLES]);
+    let waiter = table.waiter(FILE);
+    promise.keep(Caches::READS);
+    assert!(waiter.has_changed() && !table.ask_back(1, FILE, Caches::WRITES) && asked().is_empty());
+    assert!(!table.ask_back(1, FILE, Caches::DATA) && asked() == [Caches::DATA], "of what is left");
+    promise.grant(|_| Caches::DATA);
+    assert!(table.ask_back(1, FILE, Caches::WRITES) && asked() == [Caches::WRITES], "it was promised anew");
+    let waiter = table.waiter(FILE);
+    drop(promise);
+    assert!(waiter.has_changed() && !table.ask_back(1, FILE, Caches::DATA));
+    drop(waiter);
+    assert!(table.is_empty() && table.promised.load(Relaxed) == 0);
+}
+
+/// Its clients may have gone, whatever they were promised.
+#[test]
+fn a_door_is_asked_for_handles_where_it_has_an_open() {
+    let table = Arc::<Table>::default();
+    let clients = Clients::of(&table);
+    let open = enter(&table, 2, Uses::NOTHING);
+    assert!(!table.ask_back(1, FILE, Caches::DATA) && clients.asked.lock().is_empty());
+    assert!(!table.ask_back(1, FILE, Caches::HANDLES) && *clients.asked.lock() == [Caches::HANDLES]);
+    drop(open);
+    assert!(!table.ask_back(1, FILE, Caches::HANDLES) && clients.asked.lock().len() == 1);
+}
+
+/// `promises.granted_where_judged`
+#[test]
+fn a_grant_sees_what_others_hold() {
+    let table = Arc::<Table>::default();
+    let sees = |door, expected: Others| {
+        let promise = table.promise(FILE, door, Caches::WRITES);
+        promise.grant(|others| {
+            assert_eq!(others, expected);
+            Caches::READS
+        });
+        assert_eq!(table.others(FILE, door), expected);
+        promise
+    };
+    let nobody = Others::default();
+    let own = enter(&table, 1, BOTH);
+    drop(sees(1, nobody));
+    let reader = enter(&table, 2, Uses::READ);
+    drop(sees(1, Others { is_open: true, is_written: false }));
+    drop(reader);
+    let promise = sees(2, Others { is_open: true, is_written: true });
+    drop(own);
+    drop(sees(1, Others { is_open: true, is_written: false }));
+    promise.keep(Caches::NOTHING);
+    drop(sees(1, nobody));
+    drop(promise);
+    assert!(table.is_empty());
 }
 
 fn owner(id: u64) -> Owner {
@@ -254,9 +325,9 @@ fn a_client_that_has_gone_yields_to_another_door() {
     let by_posix = || table.lock(FILE, posix(1, 0, 9, true));
     let by_smb = || open.may_lock(range(0, 9), false).and_then(|()| open.lock(range(0, 9), false));
     assert_eq!((by_posix(), by_smb()), (Err(LockError::Conflict(theirs)), Err(LockError::Conflict(theirs))));
-    clients.reclaims.store(true, Relaxed);
+    let reclaims = table.begin_reclaims(2);
     assert_eq!(by_posix(), Err(LockError::Reclaims), "whatever it locks");
-    clients.reclaims.store(false, Relaxed);
+    drop(reclaims);
     clients.has_gone.store(true, Relaxed);
     assert_eq!(by_smb(), Ok(()));
     assert!(open.unlock(range(0, 9), false));
@@ -310,8 +381,8 @@ fn who_waits_for_ranges_hears_of_ranges_alone() {
     };
     assert_eq!(hears(&|| drop(enter(&table, 1, Uses::READ))), (true, false), "an open without ranges ends");
     assert_eq!(hears(&|| table.wake(FILE)), (true, false), "a lease is given back");
-    assert_eq!(hears(&|| kept.claim(BOTH, Uses::WRITE).unwrap()), (false, false), "it had nothing before");
-    assert_eq!(hears(&|| kept.claim(BOTH, Uses::NOTHING).unwrap()), (true, false), "it denies nothing any more");
+    assert_eq!(hears(&|| kept.claim(BOTH, Uses::WRITE, false).unwrap()), (false, false), "it had nothing before");
+    assert_eq!(hears(&|| kept.claim(BOTH, Uses::NOTHING, false).unwrap()), (true, false), "it denies nothing any more");
     kept.lock(range(0, 9), true).unwrap();
     assert_eq!(hears(&|| kept.end()), (true, true), "it had locked a range");
     assert_eq!(hears(&|| table.wake_all()), (true, true));

@@ -10,63 +10,11 @@ use std::task::{Context, Poll, Waker};
 use larder_fs::Ino;
 
 use crate::ranges::Owner;
+use crate::waiters::{Registered, Wakes};
 use crate::{Change, Table};
 
 /// Links of a chain of waiting owners that are followed.
 const CHAIN_MAX: usize = 64;
-
-/// The waiters that a change of a file may let through (`opens.woken_by_change`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wakes {
-    Nobody,
-    /// An open or a denial has ended, or something that a door keeps: those who wait for anything.
-    ForOpens,
-    /// A range has ended: everybody.
-    ForRanges,
-}
-
-impl Wakes {
-    pub fn for_ranges_if(is_one_gone: bool) -> Self {
-        if is_one_gone { Wakes::ForRanges } else { Wakes::Nobody }
-    }
-}
-
-/// The waiters of one file.
-#[derive(Default)]
-pub(crate) struct Waits {
-    /// Changes that may let somebody through, and those of ranges among them.
-    changes: u64,
-    of_ranges: u64,
-    waiters: Vec<Registered>,
-}
-
-struct Registered {
-    id: u64,
-    for_ranges: bool,
-    waker: Option<Waker>,
-}
-
-impl Waits {
-    pub fn is_empty(&self) -> bool {
-        self.waiters.is_empty()
-    }
-
-    /// A change: those who have to be woken.
-    pub fn wake(&mut self, wakes: Wakes) -> Vec<Waker> {
-        if wakes == Wakes::Nobody {
-            return Vec::new();
-        }
-        let is_of_range = wakes == Wakes::ForRanges;
-        self.changes += 1;
-        self.of_ranges += u64::from(is_of_range);
-        let woken = self.waiters.iter_mut().filter(|waits| is_of_range || !waits.for_ranges);
-        woken.filter_map(|waits| waits.waker.take()).collect()
-    }
-
-    fn seen(&self, for_ranges: bool) -> u64 {
-        if for_ranges { self.of_ranges } else { self.changes }
-    }
-}
 
 /// Waits for the next change of a file's record after it was made, or after it was ready last. Make
 /// it before the attempt that may fail, so that no change between the two is missed.

@@ -372,9 +372,8 @@ pub trait OpenName: Send + Sync {
 /// it; see the crate docs.
 #[async_trait]
 pub trait Handle: Send + Sync {
-    /// Whether somebody outside the server has the file open too: clients
-    /// then get no leave to cache writes. Asked under a lock; must not wait.
-    fn is_open_elsewhere(&self) -> bool {
+    /// Whether the file is one of the past, which nobody writes.
+    fn is_past(&self) -> bool {
         false
     }
 

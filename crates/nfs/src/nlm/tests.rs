@@ -74,7 +74,7 @@ async fn nothing_is_left_of_what_has_ended() {
     assert_eq!(book.counts(), [1, 1, 0, 1], "the rest of it");
     assert_eq!(book.unlock(&first, Range { start: 0, last: u64::MAX }), LockStat::Granted);
     assert_eq!(book.counts(), [0; 4]);
-    assert!(!fixture.files.for_door(1).is_open_elsewhere(fixture.id.ino), "nor an open");
+    assert!(!fixture.files.table().0.others(fixture.id.ino, 1).is_open, "nor an open");
 
     lock(&mut book, &first, &mut fixture.open().await, 0, 9).unwrap();
     let (number, owner, _) = book.begin_wait(&second, wanted(0, 5), &mut fixture.open().await).unwrap();

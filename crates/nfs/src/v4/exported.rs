@@ -9,9 +9,9 @@ use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 
-use larder_files::leases::Holder;
 use larder_files::{Files, OpenInode};
 use larder_fs::Ino;
+use larder_opens::{Door, Reclaims};
 use uuid::Uuid;
 
 use super::super::handle::HANDLE_BYTES;
@@ -54,6 +54,8 @@ struct Exported {
     /// nothing to ask for.
     delegations: Arc<VolumeDelegations>,
     is_asked: bool,
+    /// While its clients take back what they had.
+    reclaims: Option<Reclaims>,
 }
 
 #[derive(Default)]
@@ -85,7 +87,7 @@ impl ExportedVolumes {
             kept.insert(number);
             self.trees.entry(number).or_insert_with(|| {
                 let delegations = Arc::new(VolumeDelegations { v4: v4.clone(), volume: number });
-                Exported { files: files.clone(), delegations, is_asked: false }
+                Exported { files: files.clone(), delegations, is_asked: false, reclaims: None }
             });
         }
         self.trees.keys().copied().filter(|number| !kept.contains(number)).collect()
@@ -107,8 +109,7 @@ impl ExportedVolumes {
     }
 
     /// The one that other doors have to ask from now on, until [`ExportedVolumes::is_asked`].
-    /// Registering takes the lock under which it is asked, so it is done without ours.
-    pub fn to_be_asked(&self, files: &Files) -> Option<(u64, Weak<dyn Holder>)> {
+    pub fn to_be_asked(&self, files: &Files) -> Option<(u64, Weak<dyn Door>)> {
         let volume = self.numbers.get(&files.id())?;
         let exported = self.trees.get(volume).filter(|exported| !exported.is_asked)?;
         Some((*volume, Arc::downgrade(&exported.delegations) as _))
@@ -117,6 +118,20 @@ impl ExportedVolumes {
     pub fn is_asked(&mut self, volume: u64) {
         if let Some(exported) = self.trees.get_mut(&volume) {
             exported.is_asked = true;
+        }
+    }
+
+    /// Other doors wait for a volume's clients (`opens.reclaimed_first`).
+    pub fn begin_reclaims(&mut self, volume: u64) {
+        if let Some(exported) = self.trees.get_mut(&volume) {
+            let (table, door) = exported.files.table();
+            exported.reclaims.get_or_insert_with(|| table.begin_reclaims(door));
+        }
+    }
+
+    pub fn end_reclaims(&mut self, volume: u64) {
+        if let Some(exported) = self.trees.get_mut(&volume) {
+            exported.reclaims = None;
         }
     }
 

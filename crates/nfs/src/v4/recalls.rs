@@ -7,7 +7,7 @@
 //! - `recalls.referring`: a recall names the request that the delegation was granted to, whose reply it may overtake.
 //! - `recalls.notify_is_a_hint`: a client that waits for a lock hears that it may be free. It asks again by itself as well.
 //! - `recalls.before_the_change`: a change by another client is answered with NFS4ERR_DELAY until the delegations of
-//!   the file have ended; other doors wait for the same ([`Holder`]).
+//!   the file have ended; other doors wait for the same (`promises.asked_first`).
 //! - `recalls.by_whoever_is_bound`: a recall goes over the connection that is bound at the time. One that a connection
 //!   took to its end is sent again by the next.
 
@@ -17,11 +17,10 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
 use larder_base::task;
 use larder_files::Files;
-use larder_files::leases::{Door, Holder, Recall};
 use larder_fs::Ino;
+use larder_opens::{Caches, Door};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -71,11 +70,6 @@ pub struct VolumeDelegations {
 }
 
 impl Door for VolumeDelegations {
-    /// Clients take back what they had before the restart: what other doors would lock now may be theirs.
-    fn awaits_reclaims(&self) -> bool {
-        self.v4.upgrade().is_some_and(|v4| v4.is_in_grace(self.volume))
-    }
-
     /// `clients.courtesy_keeps`: until somebody needs it.
     fn loses_lock(&self, _ino: Ino, owner: u64) -> bool {
         let Some(v4) = self.v4.upgrade() else { return false };
@@ -90,27 +84,11 @@ impl Door for VolumeDelegations {
         }
         is_silent
     }
-}
 
-impl Holder for VolumeDelegations {
-    fn holds(&self, ino: Ino, what: Recall) -> bool {
-        // Readers keep nothing that others would miss.
-        let Some(v4) = self.v4.upgrade() else { return false };
-        let file = FileKey { volume: self.volume, inode: ino.0 };
-        match what {
-            Recall::Writes => v4.has_delegations() && v4.lock().states.written_under(file, None).is_some(),
-            Recall::Data | Recall::Attributes => v4.has_delegations() && v4.lock().states.is_delegated(file),
-            Recall::Handles => v4.holds_or_is_silent(file),
-        }
-    }
-
-    fn recall(&self, ino: Ino, what: Recall) -> BoxFuture<'_, ()> {
-        let file = FileKey { volume: self.volume, inode: ino.0 };
-        Box::pin(async move {
-            if let Some(v4) = self.v4.upgrade() {
-                v4.recall(file, None, what != Recall::Writes).await;
-            }
-        })
+    /// Silent clients are asked for nothing and lose what they hold.
+    fn ask_back(&self, ino: Ino, what: Caches) {
+        let Some(v4) = self.v4.upgrade() else { return };
+        v4.begin_recall(FileKey { volume: self.volume, inode: ino.0 }, None, what != Caches::WRITES);
     }
 }
 
@@ -149,23 +127,13 @@ pub struct WriterAttrs {
 }
 
 impl NfsV4 {
-    /// Something is about to be held in a volume: from now on other doors ask (`leases.asked_first`).
+    /// Something is about to be held in a volume: from now on other doors ask (`promises.asked_first`).
     pub fn will_hold(&self, files: &Files) {
         let to_be_asked = self.lock().exported.to_be_asked(files);
-        if let Some((volume, holder)) = to_be_asked {
-            files.add_holder(holder);
+        if let Some((volume, door)) = to_be_asked {
+            files.add_door(door);
             self.lock().exported.is_asked(volume);
         }
-    }
-
-    /// Whether somebody has to be asked about a name's end. Silent clients are asked for nothing and lose what they
-    /// hold.
-    fn holds_or_is_silent(&self, file: FileKey) -> bool {
-        let mut state = self.lock();
-        if state.end_silent(file, None, self.now()) {
-            self.delegations_changed(&state);
-        }
-        state.states.is_delegated(file)
     }
 
     /// Recalls the delegations of a file that others than `by` have, and waits until they have ended
@@ -175,18 +143,25 @@ impl NfsV4 {
             let ended = self.ended.notified();
             tokio::pin!(ended);
             ended.as_mut().enable();
-            {
-                let mut state = self.lock();
-                if state.end_silent(file, by, self.now()) {
-                    self.delegations_changed(&state);
-                }
-                if state.states.conflict(file, by, writes).is_ok() {
-                    return;
-                }
+            if !self.begin_recall(file, by, writes) {
+                return;
             }
-            self.recalls_wait();
             ended.await;
         }
+    }
+
+    /// Whether the recall of anything has to be waited for.
+    fn begin_recall(&self, file: FileKey, by: Option<ClientId>, writes: bool) -> bool {
+        let mut state = self.lock();
+        if state.end_silent(file, by, self.now()) {
+            self.delegations_changed(&state);
+        }
+        let waits = state.states.conflict(file, by, writes).is_err();
+        drop(state);
+        if waits {
+            self.recalls_wait();
+        }
+        waits
     }
 
     /// Sends recalls and revokes what is not returned in time, until `shutdown`.

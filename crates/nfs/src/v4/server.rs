@@ -357,11 +357,11 @@ impl NfsV4 {
             let _ = self.settle().await;
         };
         book.is_loaded.get_or_init(begin).await;
-        let files = self.lock().exported.files_of(volume.number);
-        if let Some(files) = files.filter(|_| self.is_in_grace(volume.number)) {
-            // Other doors ask about grace.
-            self.will_hold(&files);
+        let mut state = self.lock();
+        if state.is_in_grace(book.id) {
+            state.exported.begin_reclaims(volume.number);
         }
+        drop(state);
         self.is_used();
     }
 
@@ -457,9 +457,9 @@ impl NfsV4 {
                 let was_on = grace.is_on();
                 grace.settled(newest);
                 if was_on && !grace.is_on() {
-                    let waiting = state.exported.all_files();
-                    drop(locked);
-                    waiting.iter().for_each(Files::wake_lock_waiters);
+                    let volumes = v4.volumes.read();
+                    let of_book = volumes.values().filter(|volume| volume.book.id == book.id);
+                    of_book.for_each(|volume| state.exported.end_reclaims(volume.number));
                 }
             }
             Ok(())

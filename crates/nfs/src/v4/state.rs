@@ -35,7 +35,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use larder_fs::Ino;
-use larder_opens::{Entry, Owner, Table};
+use larder_opens::{Entry, Owner, Promise, Table};
 
 use super::clients::StateHolders;
 use super::clock::{Chance, Moment};
@@ -116,6 +116,8 @@ struct StateRecord<H> {
     kind: StateKind,
     /// Of an open, and of a delegation until that is revoked.
     held: Option<Held<H>>,
+    /// Of a delegation until it is revoked: as other doors know it.
+    promise: Option<Promise>,
 }
 
 /// An open of the file in the table of all doors, with what the owner of the states keeps beside
@@ -354,7 +356,7 @@ impl<H> StateTable<H> {
             }
         }
         let serial = self.number();
-        self.states.insert(number, StateRecord { serial, client, file, seqid: 1, kind, held });
+        self.states.insert(number, StateRecord { serial, client, file, seqid: 1, kind, held, promise: None });
         self.by_client.entry(client).or_default().insert(number);
         self.networks.held_by_mut(client).states += 1;
         self.stateid(number)

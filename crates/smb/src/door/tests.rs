@@ -579,7 +579,7 @@ async fn nothing_changes_in_the_past() {
     let written = handle.write_bytes(0, Bytes::from_static(b"x")).await.unwrap_err();
     assert_eq!(written.to_nt_status(), protected().to_nt_status());
     assert_eq!(handle.truncate(0).await.unwrap_err().to_nt_status(), protected().to_nt_status());
-    assert!(handle.is_open_elsewhere() && handle.stat().await.unwrap().read_only);
+    assert!(handle.is_past() && handle.stat().await.unwrap().read_only);
     refused(open(&ann, &name, OpenIntent::Truncate, rights::WRITE_DATA).await, protected());
     refused(open(&ann, &name, OpenIntent::OverwriteOrCreate, rights::WRITE_DATA).await, protected());
     refused(open(&ann, &format!("{one}\\new"), OpenIntent::Create, rights::WRITE_DATA).await, protected());

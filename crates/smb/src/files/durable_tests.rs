@@ -59,7 +59,7 @@ impl Fixture {
         };
         let mut file = FileRef::register(&self.share, &info, handle.name(), req).unwrap().0;
         let request = LeaseRequest { id: lease(n), state, version: LeaseVersion::V2, epoch: 0, parent: None };
-        let (granted, guard) = self.leases.grant(lease_ref, &mut file, &request, || LeaseState::RWH).unwrap();
+        let (granted, guard) = self.leases.grant(lease_ref, &mut file, &request, LeaseState::RWH).unwrap();
         drop(guard);
         assert_eq!(granted.state, state);
         let leased = (lease(n), LeaseVersion::V2);

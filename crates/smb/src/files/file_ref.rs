@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use larder_fs::Ino;
-use larder_opens::{Entry, LockError, Range, Waiter};
+use larder_opens::{Entry, LockError, Others, Range, Waiter};
 use tracing::{debug, warn};
 
 use crate::access_mask::DELETE;
@@ -22,7 +22,7 @@ use super::entries::{
     Sharing, WRITE_ACCESS,
 };
 use super::lease::{
-    Current, FileLease, FileView, Granted, LeaseId, LeaseRequest, LeaseState, Trigger, grant, open_trigger,
+    AWAITED, Current, FileLease, FileView, Granted, LeaseId, LeaseRequest, LeaseState, Trigger, grant, open_trigger,
 };
 use super::leases::{BreakWait, GrantGuard, LeaseRef, LeaseTable, Notices};
 use super::pending_delete::PendingDelete;
@@ -158,8 +158,6 @@ impl FileRef {
         let base = if info.stream_index != 0 { info.file_index } else { 0 };
         let held = table.held.enter_idle(Ino(key), table.door);
         let was_there = !req.created && !info.is_directory && base == 0;
-        // Other doors answer under their own locks, so they are asked before ours are taken.
-        let may_deny = !(was_there && held.awaits_reclaims(req.sharing.denies()));
         let mut files = table.files();
         table.admit_beside(&files, info, req.sharing)?;
         let node = files
@@ -182,9 +180,8 @@ impl FileRef {
                 })
             })
             .clone();
-        table.counted(&files);
         let mut state = node.state();
-        if let Err((status, by_opens)) = state.admit(&held, req.sharing, may_deny) {
+        if let Err((status, by_opens)) = state.admit(&held, req.sharing, was_there) {
             let mut wait = None;
             let mut notices = Notices::default();
             if by_opens {
@@ -245,7 +242,7 @@ impl FileRef {
         if state.break_pending(lease) {
             return Ok(Some(self.node.wait()));
         }
-        state.admit(&self.held, sharing, true).map_err(|(status, _)| status)?;
+        state.admit(&self.held, sharing, false).map_err(|(status, _)| status)?;
         Ok(None)
     }
 
@@ -273,16 +270,11 @@ impl FileRef {
     }
 
     /// Makes this open a holder of the lease `req` asks for and grants it
-    /// the best state within `grantable` that the file allows (MS-SMB2
-    /// 3.3.5.9.8, 3.3.5.9.11). Lease breaks held back until the CREATE
+    /// the best state within `grantable` that the file and its opens at all
+    /// doors allow (MS-SMB2 3.3.5.9.8, 3.3.5.9.11). Lease breaks held back until the CREATE
     /// response is queued wait for the returned guard.
-    pub(super) fn grant_lease(
-        &self,
-        req: &LeaseRequest,
-        grantable: impl FnOnce() -> LeaseState,
-    ) -> (Granted, GrantGuard) {
+    pub(super) fn grant_lease(&self, req: &LeaseRequest, mut grantable: LeaseState) -> (Granted, GrantGuard) {
         let mut state = self.node.state();
-        let mut grantable = grantable();
         let sender = state.entry(self.id).map(|entry| entry.owner.clone()).unwrap_or_default();
         // `lease.late_once`
         if sender.is_late() {
@@ -303,16 +295,24 @@ impl FileRef {
         let existing = state.leases.iter().position(|l| l.id == req.id);
         let current =
             existing.map(|at| Current { state: state.leases[at].state, breaking: state.leases[at].breaking.is_some() });
-        let (granted, breaking) = grant(req.id, req.state, current, &file, grantable);
+        let (mut granted, mut breaking) = (LeaseState::NONE, false);
+        let policy = |others: Others| {
+            let grantable = if others.is_open { grantable.without(LeaseState::W) } else { grantable };
+            (granted, breaking) = grant(req.id, req.state, current, &file, grantable);
+            granted.caches()
+        };
         let lease = match existing {
             Some(at) => {
                 let lease = &mut state.leases[at];
+                lease.promise.grant(policy);
                 lease.set_state(granted);
                 lease
             }
             None => {
                 let serial = NEXT_LEASE_SERIAL.fetch_add(1, Ordering::Relaxed);
-                state.leases.push(FileLease::new(req, granted, serial));
+                let promise = self.held.promise(AWAITED);
+                promise.grant(policy);
+                state.leases.push(FileLease::new(req, granted, serial, promise));
                 state.leases.last_mut().expect("just pushed")
             }
         };
@@ -705,15 +705,14 @@ impl Drop for FileRef {
 
 impl LeaseTable {
     /// Binds `lease` to the file `file` opened and grants the state `req`
-    /// asks for, within what `grantable` says while nothing can change on the
-    /// file. The open keeps `lease`. Fails with
+    /// asks for, within `grantable`. The open keeps `lease`. Fails with
     /// STATUS_INVALID_PARAMETER when the lease is held on another file.
     pub(crate) fn grant(
         &self,
         lease: LeaseRef,
         file: &mut FileRef,
         req: &LeaseRequest,
-        grantable: impl FnOnce() -> LeaseState,
+        grantable: LeaseState,
     ) -> Result<(Granted, GrantGuard), u32> {
         let granted = {
             let mut bindings = self.bindings();
@@ -743,7 +742,7 @@ impl LeaseTable {
 #[cfg(test)]
 mod tests {
     use std::sync::Weak;
-    use std::sync::atomic::{AtomicBool, AtomicUsize};
+    use std::sync::atomic::AtomicUsize;
 
     use larder_opens::{Door, Held, Owner, Uses};
 
@@ -865,36 +864,24 @@ mod tests {
         let s = share();
         let a = open(&s, "f", DELETE, ALL).unwrap();
         let elsewhere = s.files.held.enter(Ino(7), 99, Uses::READ).unwrap();
-        elsewhere.claim(Uses::READ, Uses::WRITE).unwrap();
+        elsewhere.claim(Uses::READ, Uses::WRITE, false).unwrap();
         assert_eq!(open(&s, "f", FILE_WRITE_DATA, ALL).err(), Some(ntstatus::STATUS_SHARING_VIOLATION));
         a.set_delete_pending(true);
         assert_eq!(open(&s, "f", FILE_WRITE_DATA, ALL).err(), Some(ntstatus::STATUS_DELETE_PENDING));
     }
 
-    /// A door of one client, which takes back its file or has gone. It answers only while this one
-    /// holds no lock that an answer could wait for.
+    /// A door of one client, which has gone. It answers only while this one holds no lock that the
+    /// answer could wait for.
     struct Elsewhere {
         share: Arc<ShareBindings>,
-        reclaims: AtomicBool,
         asked: AtomicUsize,
     }
 
-    impl Elsewhere {
-        fn answers(&self) {
+    impl Door for Elsewhere {
+        fn loses_lock(&self, ino: Ino, owner: u64) -> bool {
             let files = self.share.files.files.try_lock().expect("the table is free");
             assert!(files.values().all(|node| node.state.try_lock().is_ok()), "each file is free");
             self.asked.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    impl Door for Elsewhere {
-        fn awaits_reclaims(&self) -> bool {
-            self.answers();
-            self.reclaims.load(Ordering::Relaxed)
-        }
-
-        fn loses_lock(&self, ino: Ino, owner: u64) -> bool {
-            self.answers();
             self.share.files.held.end_locks(ino, Owner { door: 99, id: owner });
             true
         }
@@ -903,20 +890,20 @@ mod tests {
     #[test]
     fn other_doors_are_asked_with_no_lock_held() {
         let s = share();
-        let (reclaims, asked) = (AtomicBool::new(true), AtomicUsize::new(0));
-        let elsewhere = Arc::new(Elsewhere { share: Arc::clone(&s), reclaims, asked });
+        let elsewhere = Arc::new(Elsewhere { share: Arc::clone(&s), asked: AtomicUsize::new(0) });
         let door: Weak<dyn Door> = Arc::downgrade(&(Arc::clone(&elsewhere) as Arc<dyn Door>));
         s.files.held.add_door(99, door);
+        let reclaims = s.files.held.begin_reclaims(99);
         let denies_writing = || open(&s, "f", FILE_READ_DATA, FILE_SHARE_READ);
         assert_eq!(denies_writing().err(), Some(ntstatus::STATUS_SHARING_VIOLATION), "it may be taken back");
         let a = open(&s, "f", FILE_READ_DATA, ALL).expect("it denies nothing");
         assert_eq!(a.lock_range((0, 9), true, CAP, None), Err(ntstatus::STATUS_LOCK_NOT_GRANTED));
-        elsewhere.reclaims.store(false, Ordering::Relaxed);
+        drop(reclaims);
         denies_writing().unwrap();
         let theirs = Held::posix(Owner { door: 99, id: 1 }, Range { start: 0, last: 9 }, true, 0, None);
         s.files.held.lock(Ino(7), theirs).unwrap();
         assert_eq!(a.lock_range((0, 9), true, CAP, None), Ok(()), "its client has gone");
-        assert!(elsewhere.asked.load(Ordering::Relaxed) >= 5);
+        assert_eq!(elsewhere.asked.load(Ordering::Relaxed), 1);
     }
 
     #[test]

@@ -9,6 +9,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use larder_opens::{Caches, Promise};
 use uuid::Uuid;
 
 use crate::access_mask::{FILE_READ_ATTRIBUTES, FILE_WRITE_ATTRIBUTES, READ_CONTROL, SYNCHRONIZE};
@@ -102,6 +103,14 @@ impl LeaseState {
         Self(self.0 & !other.0)
     }
 
+    /// What it lets the client cache, as all doors know it.
+    pub fn caches(self) -> Caches {
+        Caches::NOTHING
+            .and_if(self.contains(Self::R), Caches::READS)
+            .and_if(self.contains(Self::W), Caches::WRITES)
+            .and_if(self.contains(Self::H), Caches::HANDLES)
+    }
+
     /// The caching both states grant.
     pub fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
@@ -142,8 +151,10 @@ pub(crate) struct FileLease {
     pub id: LeaseId,
     /// Tells this lease from an earlier one with the same id on the file.
     pub serial: u64,
-    /// Lease.LeaseState.
+    /// Lease.LeaseState. Changed by [`FileLease::set_state`] and [`FileLease::settle`] alone.
     pub state: LeaseState,
+    /// The same, as other doors know it.
+    pub promise: Promise,
     /// Lease.Epoch, version 2 only.
     pub epoch: u16,
     pub version: LeaseVersion,
@@ -199,7 +210,7 @@ impl FileLease {
     /// A lease created by `req` with `state` granted. A version 2 lease
     /// starts at the request's epoch, moved by one when something is
     /// granted.
-    pub fn new(req: &LeaseRequest, state: LeaseState, serial: u64) -> Self {
+    pub fn new(req: &LeaseRequest, state: LeaseState, serial: u64, promise: Promise) -> Self {
         let epoch = match req.version {
             LeaseVersion::V1 | LeaseVersion::Oplock => 0,
             LeaseVersion::V2 if state == LeaseState::NONE => req.epoch,
@@ -209,6 +220,7 @@ impl FileLease {
             id: req.id,
             serial,
             state,
+            promise,
             epoch,
             version: req.version,
             parent: req.parent,
@@ -223,8 +235,17 @@ impl FileLease {
     /// its epoch (MS-SMB2 3.3.4.7, 3.3.5.9.11).
     pub fn set_state(&mut self, state: LeaseState) {
         if state != self.state {
-            self.state = state;
             self.bump_epoch();
+        }
+        self.settle(state);
+    }
+
+    /// As [`FileLease::set_state`], to what the client has acknowledged or is left with: the break
+    /// has counted the change.
+    pub fn settle(&mut self, state: LeaseState) {
+        if state != self.state {
+            self.state = state;
+            self.promise.keep(state.caches());
         }
     }
 
@@ -376,6 +397,20 @@ pub(crate) enum Trigger {
     Handle,
 }
 
+impl Trigger {
+    /// An access by another door, which needs this of a client's cache.
+    pub fn by_others(what: Caches) -> Self {
+        match what {
+            Caches::WRITES => Self::Open { overwrite: false },
+            Caches::HANDLES => Self::Handle,
+            _ => Self::Write,
+        }
+    }
+}
+
+/// The part of a lease that an access by another door waits for.
+pub(crate) const AWAITED: Caches = Caches::WRITES.and(Caches::HANDLES);
+
 /// How a lease breaks for a trigger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BreakTo {
@@ -420,6 +455,11 @@ pub(crate) fn needs_ack(state: LeaseState) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use larder_fs::Ino;
+    use larder_opens::Table;
+
     use super::*;
 
     const STATES: [LeaseState; 5] = [LeaseState::NONE, LeaseState::R, LeaseState::RH, LeaseState::RW, LeaseState::RWH];
@@ -528,18 +568,21 @@ mod tests {
 
     #[test]
     fn epochs_move_with_state_changes_in_version_2() {
-        let req = |version| LeaseRequest { id: id(1), state: LeaseState::RWH, version, epoch: 5, parent: None };
-        assert_eq!(FileLease::new(&req(LeaseVersion::V2), LeaseState::R, 0).epoch, 6);
-        assert_eq!(FileLease::new(&req(LeaseVersion::V2), LeaseState::NONE, 0).epoch, 5);
-        assert_eq!(FileLease::new(&req(LeaseVersion::V1), LeaseState::R, 0).epoch, 0);
+        let new = |version, state| {
+            let req = LeaseRequest { id: id(1), state: LeaseState::RWH, version, epoch: 5, parent: None };
+            FileLease::new(&req, state, 0, Arc::<Table>::default().promise(Ino(7), 1, AWAITED))
+        };
+        assert_eq!(new(LeaseVersion::V2, LeaseState::R).epoch, 6);
+        assert_eq!(new(LeaseVersion::V2, LeaseState::NONE).epoch, 5);
+        assert_eq!(new(LeaseVersion::V1, LeaseState::R).epoch, 0);
 
-        let mut lease = FileLease::new(&req(LeaseVersion::V2), LeaseState::R, 0);
+        let mut lease = new(LeaseVersion::V2, LeaseState::R);
         lease.set_state(LeaseState::R);
         assert_eq!(lease.epoch, 6);
         lease.set_state(LeaseState::NONE);
         assert_eq!((lease.state, lease.epoch), (LeaseState::NONE, 7));
 
-        let mut lease = FileLease::new(&req(LeaseVersion::V1), LeaseState::R, 0);
+        let mut lease = new(LeaseVersion::V1, LeaseState::R);
         lease.set_state(LeaseState::NONE);
         assert_eq!(lease.epoch, 0);
     }

@@ -64,7 +64,7 @@ fn leased(
 ) -> Result<(FileRef, Granted, GrantGuard), u32> {
     let lease_ref = table.acquire(id(n), share, Some(index))?;
     let mut file = open(share, index, name, owner, Some(id(n)));
-    let (granted, guard) = table.grant(lease_ref, &mut file, &req(n), || LeaseState::R)?;
+    let (granted, guard) = table.grant(lease_ref, &mut file, &req(n), LeaseState::R)?;
     Ok((file, granted, guard))
 }
 
@@ -84,7 +84,7 @@ fn hold_rh(table: &Arc<LeaseTable>, share: &Arc<ShareBindings>, owner: &Arc<Outb
     };
     let mut file =
         FileRef::register(share, &info, crate::tests::memfs::MemFsBackend::new().name_at("f"), req).unwrap().0;
-    let (granted, _) = table.grant(lease_ref, &mut file, &req_state(n, 7), || LeaseState::RH).unwrap();
+    let (granted, _) = table.grant(lease_ref, &mut file, &req_state(n, 7), LeaseState::RH).unwrap();
     assert_eq!(granted.state, LeaseState::RH);
     file
 }
@@ -220,7 +220,7 @@ fn oplocked(
         LeaseRequest { id: LeaseId::new_oplock(), state, version: LeaseVersion::Oplock, epoch: 0, parent: None };
     let lease_ref = table.acquire(request.id, share, Some(7)).unwrap();
     let mut file = open(share, 7, "f", owner, Some(request.id));
-    let (granted, guard) = table.grant(lease_ref, &mut file, &request, || LeaseState::RWH).unwrap();
+    let (granted, guard) = table.grant(lease_ref, &mut file, &request, LeaseState::RWH).unwrap();
     file.set_file_id(FILE_ID);
     drop(guard);
     (file, granted.state)
@@ -302,7 +302,7 @@ async fn others_wait_once_for_a_client_that_answers_no_break() {
     let hold = |outbound: &Arc<Outbound>, index: u64, n: u8| {
         let lease_ref = table.acquire(id(n), &s, Some(index)).unwrap();
         let mut held = open(&s, index, "f", outbound, Some(id(n)));
-        let (granted, guard) = table.grant(lease_ref, &mut held, &req(n), || LeaseState::RWH).unwrap();
+        let (granted, guard) = table.grant(lease_ref, &mut held, &req(n), LeaseState::RWH).unwrap();
         drop(guard);
         (held, granted.state)
     };
@@ -377,7 +377,7 @@ fn an_open_beside_write_caching_waits_for_the_write_back() {
     let (holder, mut rx) = connection();
     let lease_ref = table.acquire(id(1), &s, Some(7)).unwrap();
     let mut held = open(&s, 7, "f", &holder, Some(id(1)));
-    let (granted, _) = table.grant(lease_ref, &mut held, &req(1), || LeaseState::RWH).unwrap();
+    let (granted, _) = table.grant(lease_ref, &mut held, &req(1), LeaseState::RWH).unwrap();
     assert_eq!(granted.state, LeaseState::RWH);
 
     let mut info = FileInfo::new("");
@@ -403,13 +403,13 @@ fn an_open_beside_write_caching_waits_for_the_write_back() {
     // before it has run its own checks.
     let lease_ref = table.acquire(id(1), &s, Some(7)).unwrap();
     let mut early = open(&s, 7, "f", &holder, Some(id(1)));
-    let (granted, _) = table.grant(lease_ref, &mut early, &req(1), || LeaseState::RWH).unwrap();
+    let (granted, _) = table.grant(lease_ref, &mut early, &req(1), LeaseState::RWH).unwrap();
     assert_eq!(granted.state, LeaseState::RH);
     assert!(matches!(other.end_wait(), Ok(None)));
     // The other open keeps the holder from taking write caching back.
     let lease_ref = table.acquire(id(1), &s, Some(7)).unwrap();
     let mut again = open(&s, 7, "f", &holder, Some(id(1)));
-    let (granted, _) = table.grant(lease_ref, &mut again, &req(1), || LeaseState::RWH).unwrap();
+    let (granted, _) = table.grant(lease_ref, &mut again, &req(1), LeaseState::RWH).unwrap();
     assert_eq!(granted.state, LeaseState::RH);
 }
 
@@ -428,7 +428,7 @@ fn an_open_that_waits_counts_at_no_door() {
     };
     let lease_ref = table.acquire(id(1), &s, Some(7)).unwrap();
     let (mut held, _) = reads(ALL, Some(id(1)));
-    table.grant(lease_ref, &mut held, &req(1), || LeaseState::RWH).unwrap();
+    table.grant(lease_ref, &mut held, &req(1), LeaseState::RWH).unwrap();
     let (waiting, wait) = reads(FILE_SHARE_READ, None);
     assert!(wait.is_some());
     let writes_elsewhere = || s.files.held.enter(Ino(7), 99, Uses::WRITE);
@@ -447,7 +447,7 @@ fn an_overwrite_during_a_break_breaks_on_step_by_step() {
     let (holder, mut rx) = connection();
     let lease_ref = table.acquire(id(1), &s, Some(7)).unwrap();
     let mut held = open(&s, 7, "f", &holder, Some(id(1)));
-    table.grant(lease_ref, &mut held, &req(1), || LeaseState::RWH).unwrap();
+    table.grant(lease_ref, &mut held, &req(1), LeaseState::RWH).unwrap();
     let mut info = FileInfo::new("");
     info.file_index = 7;
     let waiting = |overwrite| {
@@ -490,7 +490,7 @@ fn handle_caching_is_refused_on_a_delete_pending_file() {
     let lease_ref = table.acquire(id(1), &s, Some(7)).unwrap();
     let mut file = open(&s, 7, "f", &owner, Some(id(1)));
     open(&s, 7, "f", &owner, None).set_delete_pending(true);
-    let (granted, _) = table.grant(lease_ref, &mut file, &req(1), || LeaseState::RH).unwrap();
+    let (granted, _) = table.grant(lease_ref, &mut file, &req(1), LeaseState::RH).unwrap();
     assert_eq!(granted.state, LeaseState::R);
 }
 
@@ -565,9 +565,9 @@ fn of_two_creates_racing_with_one_key_the_second_bind_fails() {
     let second = table.acquire(id(1), &s, Some(8)).unwrap();
     let mut f = open(&s, 7, "f", &owner, Some(id(1)));
     let mut g = open(&s, 8, "g", &owner, Some(id(1)));
-    let (_, guard) = table.grant(first, &mut f, &req(1), || LeaseState::R).unwrap();
+    let (_, guard) = table.grant(first, &mut f, &req(1), LeaseState::R).unwrap();
     drop(guard);
-    let lost = table.grant(second, &mut g, &req(1), || LeaseState::R);
+    let lost = table.grant(second, &mut g, &req(1), LeaseState::R);
     assert!(matches!(lost, Err(ntstatus::STATUS_INVALID_PARAMETER)));
     drop(g);
     assert_eq!(table.bindings()[&id(1)].refs, 1);
@@ -678,7 +678,7 @@ fn lease_state(
 ) -> FileRef {
     let lease_ref = table.acquire(id(n), share, Some(index)).unwrap();
     let mut file = open(share, index, name, owner, Some(id(n)));
-    let (granted, _) = table.grant(lease_ref, &mut file, &req_state(n, bits), || LeaseState::RWH).unwrap();
+    let (granted, _) = table.grant(lease_ref, &mut file, &req_state(n, bits), LeaseState::RWH).unwrap();
     assert_eq!(granted.state, LeaseState::requested(bits));
     file
 }

@@ -8,11 +8,9 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use futures::future::BoxFuture;
 use larder_files::Files;
-use larder_files::leases::{Door, Holder, Recall};
 use larder_fs::Ino;
-use larder_opens::{Entry, Refused, Table, Uses};
+use larder_opens::{Caches, Door, Entry, Refused, Table, Uses};
 use tracing::debug;
 
 use crate::access_mask::DELETE;
@@ -40,8 +38,8 @@ impl OpenFiles {
     pub fn of(files: &Files) -> Self {
         let (held, door) = files.table();
         let table = Arc::new(FileTable { held: Arc::clone(held), door, ..FileTable::default() });
-        let holder: Weak<dyn Holder> = Arc::downgrade(&(Arc::clone(&table) as Arc<dyn Holder>));
-        files.add_holder(holder);
+        let door: Weak<dyn Door> = Arc::downgrade(&(Arc::clone(&table) as Arc<dyn Door>));
+        files.add_door(door);
         Self(table)
     }
 
@@ -68,8 +66,6 @@ pub(crate) struct FileTable {
     pub(super) held: Arc<Table>,
     pub(super) door: u32,
     pub(super) files: Mutex<HashMap<u64, Arc<FileNode>>>,
-    /// As many as `files`, to be read without its lock.
-    pub(super) count: AtomicUsize,
     /// How many of them are named streams.
     pub(super) streams: AtomicUsize,
     pub(super) next_open: AtomicU64,
@@ -102,49 +98,12 @@ pub(super) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Door for FileTable {}
-
-impl Holder for FileTable {
-    /// Whether a lease on the file would break.
-    fn holds(&self, ino: Ino, what: Recall) -> bool {
-        let Some(access) = trigger(what).filter(|_| self.count.load(Ordering::Acquire) > 0) else { return false };
-        let breaks = |l: &FileLease| break_to(access, l.state, l.id.is_oplock()).is_some();
-        self.node(ino.0).is_some_and(|node| node.state().leases.iter().any(breaks))
-    }
-
-    /// Breaks the leases on the file, and waits until their clients have given up what the access
-    /// needs gone: their acknowledgment timers bound the wait.
-    fn recall(&self, ino: Ino, what: Recall) -> BoxFuture<'_, ()> {
-        Box::pin(async move {
-            let (Some(access), Some(node)) = (trigger(what), self.node(ino.0)) else { return };
-            let (notices, mut waits) = node.state().break_for(access, None);
-            drop(notices);
-            while waits {
-                let wait = {
-                    let state = node.state();
-                    let pending = match access {
-                        Trigger::Handle => state.handle_break_pending(None),
-                        _ => state.write_break_pending(None),
-                    };
-                    pending.then(|| node.wait())
-                };
-                waits = match wait {
-                    Some(mut wait) => wait.changed().await,
-                    None => false,
-                };
-            }
-        })
-    }
-}
-
-/// The trigger that an access by another door is. SMB has no promise about attributes: a lease is
-/// of data, and of the handle.
-fn trigger(what: Recall) -> Option<Trigger> {
-    match what {
-        Recall::Writes => Some(Trigger::Open { overwrite: false }),
-        Recall::Data => Some(Trigger::Write),
-        Recall::Handles => Some(Trigger::Handle),
-        Recall::Attributes => None,
+impl Door for FileTable {
+    /// Breaks the leases on the file. Their acknowledgment timers bound the wait for them.
+    fn ask_back(&self, ino: Ino, what: Caches) {
+        if let Some(node) = self.node(ino.0) {
+            node.break_leases(Trigger::by_others(what), None);
+        }
     }
 }
 
@@ -176,11 +135,6 @@ impl FileNode {
         drop(state);
         drop(notices);
         wait
-    }
-
-    /// Wakes operations waiting on the file: a lease break has completed, or has got its timer.
-    fn wake(&self) {
-        self.held.wake(Ino(self.key));
     }
 
     /// A wait for the next change on the file: a lease, a range or an open that goes.
@@ -221,7 +175,7 @@ impl FileNode {
         let required = breaking.required;
         let acked = LeaseState::from_bits(bits);
         lease.breaking = None;
-        lease.state = acked;
+        lease.settle(acked);
         debug!(key = ?id.key, state = ?acked, "lease break acknowledged");
         let mut notices = Notices::default();
         if !required.contains(acked) {
@@ -232,7 +186,6 @@ impl FileNode {
         }
         let doomed = state.doom_uncovered(id);
         notices.close(doomed);
-        self.wake();
         Ok((acked, notices))
     }
 
@@ -250,11 +203,10 @@ impl FileNode {
             return notices;
         };
         lease.breaking = None;
-        lease.state = LeaseState::NONE;
+        lease.settle(LeaseState::NONE);
         debug!(key = ?id.key, "lease break not acknowledged; lease dropped to none");
         let doomed = state.doom_uncovered(id);
         notices.close(doomed);
-        self.wake();
         notices
     }
 
@@ -267,7 +219,8 @@ impl FileNode {
         match breaking {
             Some(breaking) => {
                 breaking.timer = Some(timer);
-                self.wake();
+                // A wait that began before lasts as long as the timer.
+                self.held.wake(Ino(self.key));
             }
             None => timer.abort(),
         }
@@ -309,14 +262,14 @@ impl FileNode {
 impl FileState {
     /// MS-FSA 2.1.5.1: a delete-pending file opens for nobody; otherwise the sharing check of
     /// 2.1.5.1.2.2 runs against every open on the file, whatever door it came through; waiting
-    /// CREATEs have claimed nothing. It runs at all only where it `may_deny`: clients of another
-    /// door are not to take back the file. A refusal tells whether opens of this server are the
+    /// CREATEs have claimed nothing. With `was_there` clients of other doors may take
+    /// back the file. A refusal tells whether opens of this server are the
     /// reason, whose clients may give up handles.
-    pub(super) fn admit(&self, held: &Entry, sharing: Sharing, may_deny: bool) -> Result<(), (u32, bool)> {
+    pub(super) fn admit(&self, held: &Entry, sharing: Sharing, was_there: bool) -> Result<(), (u32, bool)> {
         if self.delete_pending.is_some() {
             return Err((ntstatus::STATUS_DELETE_PENDING, false));
         }
-        let claimed = if may_deny { held.claim(sharing.does(), sharing.denies()) } else { Err(Refused::ByOthers) };
+        let claimed = held.claim(sharing.does(), sharing.denies(), was_there);
         claimed.map_err(|by| (ntstatus::STATUS_SHARING_VIOLATION, by == Refused::WithinDoor))
     }
 
@@ -550,15 +503,10 @@ impl FileTable {
     pub(super) fn remove_node(&self, files: &mut HashMap<u64, Arc<FileNode>>, node: &Arc<FileNode>) {
         if files.get(&node.key).is_some_and(|n| Arc::ptr_eq(n, node)) {
             files.remove(&node.key);
-            self.counted(files);
             if node.base != 0 {
                 self.streams.fetch_sub(1, Ordering::AcqRel);
             }
         }
-    }
-
-    pub(super) fn counted(&self, files: &HashMap<u64, Arc<FileNode>>) {
-        self.count.store(files.len(), Ordering::Release);
     }
 
     /// What opens of a file's other streams mean to this one: a stream of a

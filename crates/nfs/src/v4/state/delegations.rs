@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use larder_opens::{Caches, Promise};
+
 use super::super::clock::Moment;
 use super::super::delegation::{Delegated, Delegation};
 use super::super::file_key::{FileKey, ShareBits};
@@ -20,6 +22,9 @@ pub const REST: Duration = Duration::from_secs(30);
 pub const OVERDUE_REST: Duration = Duration::from_secs(300);
 /// Networks that rest. Beyond them nothing is delegated until one has rested: several times the machines of any house.
 const OVERDUE_MAX: usize = 4096;
+
+/// The client opens, reads and looks at the file without asking.
+const DELEGATED_TO_READ: Caches = Caches::READS.and(Caches::HANDLES).and(Caches::ATTRIBUTES);
 
 /// A delegation to write, whose client knows the size of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,20 +122,31 @@ impl<H> StateTable<H> {
         if self.opens_of.get(&file).into_iter().flatten().any(conflicts) {
             return Err(NoDelegation::Contention);
         }
-        let is_used_elsewhere = self.judges.of(file).is_none_or(|(judge, ino)| match kind {
-            Delegated::Read => judge.table.written_by_others(ino, judge.door),
-            Delegated::Write => judge.table.by_others(ino, judge.door),
-        });
-        if is_used_elsewhere {
-            return Err(NoDelegation::Contention);
-        }
+        let promise = self.promise(file, kind).ok_or(NoDelegation::Contention)?;
         let number = self.unused_number();
-        Ok(self.insert(number, client, file, StateKind::Delegation(Delegation::new(kind)), Some(held)))
+        let stateid = self.insert(number, client, file, StateKind::Delegation(Delegation::new(kind)), Some(held));
+        if let Some(state) = self.states.get_mut(&number) {
+            state.promise = Some(promise);
+        }
+        Ok(stateid)
     }
 
-    /// Whether anybody has a delegation of a file.
-    pub fn is_delegated(&self, file: FileKey) -> bool {
-        self.delegations_of.contains_key(&file)
+    /// The delegation as other doors know it, unless their clients use the file (RFC 8881 10.4).
+    fn promise(&self, file: FileKey, kind: Delegated) -> Option<Promise> {
+        let (judge, ino) = self.judges.of(file)?;
+        let caches = match kind {
+            Delegated::Read => DELEGATED_TO_READ,
+            Delegated::Write => DELEGATED_TO_READ.and(Caches::WRITES),
+        };
+        let (promise, mut is_granted) = (judge.table.promise(ino, judge.door, caches), false);
+        promise.grant(|others| {
+            is_granted = match kind {
+                Delegated::Read => !others.is_written,
+                Delegated::Write => !others.is_open,
+            };
+            if is_granted { caches } else { Caches::NOTHING }
+        });
+        is_granted.then_some(promise)
     }
 
     /// The delegation of a file to write that another client than `but` has.
@@ -254,7 +270,7 @@ impl<H> StateTable<H> {
             let StateKind::Delegation(delegation) = &mut state.kind else { continue };
             if !delegation.is_revoked() {
                 delegation.revoke();
-                state.held = None;
+                (state.held, state.promise) = (None, None);
                 revoked.push((state.file, *number));
             }
         }

@@ -61,7 +61,7 @@ impl<H> StateTable<H> {
                 }
                 let (all, denied) = (open.access.and(access), open.deny.and(deny));
                 // `state.judged_by_table`
-                entry.claim(all.uses(), denied.uses()).map_err(|_| NfsStat::ShareDenied)?;
+                entry.claim(all.uses(), denied.uses(), false).map_err(|_| NfsStat::ShareDenied)?;
                 (open.access, open.deny) = (all, denied);
                 open.asked_access |= asked_access;
                 open.asked_deny |= asked_deny;
@@ -74,7 +74,7 @@ impl<H> StateTable<H> {
                 let number = self.unused_number();
                 let (entry, _) = offered.as_ref().ok_or(NfsStat::ServerFault)?;
                 // Clients of this door reclaim in the order of its own grace.
-                entry.claim(access.uses(), deny.uses()).map_err(|_| NfsStat::ShareDenied)?;
+                entry.claim(access.uses(), deny.uses(), false).map_err(|_| NfsStat::ShareDenied)?;
                 let mut openers = Openers::default();
                 openers.add(uid, access);
                 let locks = BTreeSet::new();
@@ -118,7 +118,7 @@ impl<H> StateTable<H> {
             return Err(NfsStat::Inval);
         }
         // Fewer uses and denials conflict with nothing new.
-        let _ = entry.claim(access.uses(), deny.uses());
+        let _ = entry.claim(access.uses(), deny.uses(), false);
         (open.access, open.deny) = (access, deny);
         open.asked_access = within(open.asked_access, access);
         open.asked_deny = within(open.asked_deny, deny);

@@ -370,7 +370,7 @@ impl Attempt<'_> {
             return Ok((opened, (None, None)));
         }
         let Opened { handle, file, .. } = &mut opened;
-        let grantable = || match handle.is_open_elsewhere() {
+        let grantable = match handle.is_past() {
             true => GRANTABLE_LEASE.without(LeaseState::W),
             false => GRANTABLE_LEASE,
         };

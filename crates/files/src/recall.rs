@@ -1,0 +1,101 @@
+//! Caches of other doors' clients, asked back before an access ([`larder_opens::Promise`]).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use larder_base::boxed;
+use larder_fs::Ino;
+use larder_opens::{Caches, Table};
+
+use crate::{Files, InRecall};
+
+/// A client that does not answer loses what it holds after 35 s (MS-SMB2 3.3.2.5, as Windows has
+/// it); a little longer.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+impl Files {
+    /// Waits until clients of other doors cache nothing of the file that an access needs
+    /// (`promises.asked_first`), [`PATIENCE`] at most.
+    pub(crate) async fn recall(&self, ino: Ino, what: Caches) {
+        if self.shared.opens.ask_back(self.door, ino, what) {
+            let _counted = self.is_mount().then(|| InRecall::begin(&self.shared));
+            await_return(&self.shared.opens, self.door, ino, what).await;
+        }
+    }
+}
+
+#[boxed]
+async fn await_return(opens: &Arc<Table>, door: u32, ino: Ino, what: Caches) {
+    if tokio::time::timeout(PATIENCE, opens.given_back(door, ino, what)).await.is_err() {
+        tracing::warn!(
+            ?ino,
+            ?what,
+            "a client was asked for what it caches and has not given it back: going on without"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Weak;
+
+    use futures::FutureExt;
+    use larder_opens::{Door, Promise};
+    use parking_lot::Mutex;
+
+    use super::*;
+
+    /// Door 1, with one client. It gives back what it was asked for, unless it is silent.
+    #[derive(Default)]
+    struct Client {
+        promise: Mutex<Option<Promise>>,
+        asked: Mutex<Vec<Caches>>,
+        is_silent: bool,
+    }
+
+    impl Door for Client {
+        fn ask_back(&self, _ino: Ino, what: Caches) {
+            self.asked.lock().push(what);
+            if let Some(promise) = self.promise.lock().take_if(|_| !self.is_silent) {
+                larder_base::task::spawn(async move {
+                    tokio::task::yield_now().await;
+                    drop(promise);
+                });
+            }
+        }
+    }
+
+    fn client(opens: &Arc<Table>, is_silent: bool) -> Arc<Client> {
+        let promise = opens.promise(Ino(5), 1, Caches::WRITES);
+        promise.grant(|_| Caches::DATA);
+        let client = Arc::new(Client { promise: Mutex::new(Some(promise)), is_silent, ..Client::default() });
+        let door: Weak<dyn Door> = Arc::downgrade(&(Arc::clone(&client) as Arc<dyn Door>));
+        opens.add_door(1, door);
+        client
+    }
+
+    #[tokio::test]
+    async fn others_are_asked_and_waited_for_and_the_door_itself_is_not() {
+        let opens = Arc::<Table>::default();
+        let client = client(&opens, false);
+        assert!(!opens.ask_back(1, Ino(5), Caches::DATA), "its own door");
+        assert!(!opens.ask_back(2, Ino(7), Caches::DATA), "nothing is promised of it");
+        assert!(client.asked.lock().is_empty());
+        assert!(opens.ask_back(2, Ino(5), Caches::WRITES));
+        await_return(&opens, 2, Ino(5), Caches::WRITES).await;
+        assert_eq!(*client.asked.lock(), [Caches::WRITES], "once");
+        assert!(await_return(&opens, 2, Ino(5), Caches::WRITES).now_or_never().is_some(), "given back");
+        assert!(opens.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_never_answers_is_given_up() {
+        let opens = Arc::<Table>::default();
+        let client = client(&opens, true);
+        let begun = tokio::time::Instant::now();
+        await_return(&opens, 2, Ino(5), Caches::DATA).await;
+        assert_eq!(begun.elapsed(), PATIENCE);
+        assert_eq!(*client.asked.lock(), [Caches::DATA]);
+    }
+}
