@@ -17,9 +17,14 @@ impl Files {
     /// Waits until clients of other doors cache nothing of the file that an access needs
     /// (`promises.asked_first`), [`PATIENCE`] at most.
     pub(crate) async fn recall(&self, ino: Ino, what: Caches) {
-        if self.shared.opens.ask_back(self.door, ino, what) {
-            let _counted = self.is_mount().then(|| InRecall::begin(&self.shared));
-            await_return(&self.shared.opens, self.door, ino, what).await;
+        let opens = &self.shared.opens;
+        if !opens.may_ask(what) {
+            return;
+        }
+        // Before anybody is asked: what comes back must not wait for this mount.
+        let _counted = self.is_mount().then(|| InRecall::begin(&self.shared));
+        if opens.ask_back(self.door, ino, what) {
+            await_return(opens, self.door, ino, what).await;
         }
     }
 }

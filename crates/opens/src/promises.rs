@@ -49,7 +49,7 @@ impl Table {
 
     /// Whether an access could have anybody asked (`promises.no_promise_no_lock`). Clients that
     /// have gone lose their handles, whatever they were promised.
-    fn may_ask(&self, what: Caches) -> bool {
+    pub fn may_ask(&self, what: Caches) -> bool {
         self.promised.load(Ordering::Acquire) > 0 || (what.meets(Caches::HANDLES) && self.has_doors())
     }
 
@@ -60,15 +60,13 @@ impl Table {
         if !self.may_ask(what) {
             return false;
         }
-        let asked = self.shard(ino).lock().get_mut(&ino).map(|file| file.ask_back(door, what)).unwrap_or_default();
-        if !asked.is_empty() {
-            self.doors(|number| asked.contains(&number)).iter().for_each(|other| other.ask_back(ino, what));
+        let (asked, is_awaited) =
+            self.shard(ino).lock().get_mut(&ino).map(|file| file.ask_back(door, what)).unwrap_or_default();
+        if asked.is_empty() {
+            return is_awaited;
         }
-        self.is_awaited(door, ino, what)
-    }
-
-    fn is_awaited(&self, door: u32, ino: Ino, what: Caches) -> bool {
-        self.look(ino, |file| file.promises.iter().any(|one| one.is_awaited(door, what))).unwrap_or(false)
+        self.doors(|number| asked.contains(&number)).iter().for_each(|other| other.ask_back(ino, what));
+        self.look(ino, |file| file.is_awaited(door, what)).unwrap_or(false)
     }
 
     /// Waits until no client of another door caches this of a file.
@@ -85,8 +83,12 @@ impl Table {
 }
 
 impl File {
-    /// The doors whose clients have not been asked yet.
-    fn ask_back(&mut self, door: u32, what: Caches) -> Vec<u32> {
+    fn is_awaited(&self, door: u32, what: Caches) -> bool {
+        self.promises.iter().any(|one| one.is_awaited(door, what))
+    }
+
+    /// The doors whose clients have not been asked yet, and whether any client is awaited.
+    fn ask_back(&mut self, door: u32, what: Caches) -> (Vec<u32>, bool) {
         let mut doors = Vec::new();
         for one in self.promises.iter_mut().filter(|one| one.door != door) {
             let wanted = one.caches.within(what);
@@ -98,7 +100,7 @@ impl File {
         if what.meets(Caches::HANDLES) {
             doors.extend(self.kinds.iter().map(|(kind, _)| kind.door).filter(|other| *other != door));
         }
-        doors
+        (doors, self.is_awaited(door, what))
     }
 
     pub(crate) fn others(&self, door: u32) -> Others {

@@ -160,13 +160,13 @@ fn a_client_is_asked_once_for_each_part_that_it_caches() {
     assert!(table.ask_back(1, FILE, Caches::DATA) && asked() == [Caches::DATA]);
     assert!(!table.ask_back(1, FILE, Caches::HANDLES), "it is told, and nobody waits");
     assert_eq!(asked(), [Caches::HANDLES]);
-    let waiter = table.waiter(FILE);
+    let mut waiter = table.waiter(FILE);
     promise.keep(Caches::READS);
     assert!(waiter.has_changed() && !table.ask_back(1, FILE, Caches::WRITES) && asked().is_empty());
     assert!(!table.ask_back(1, FILE, Caches::DATA) && asked() == [Caches::DATA], "of what is left");
     promise.grant(|_| Caches::DATA);
     assert!(table.ask_back(1, FILE, Caches::WRITES) && asked() == [Caches::WRITES], "it was promised anew");
-    let waiter = table.waiter(FILE);
+    waiter = table.waiter(FILE);
     drop(promise);
     assert!(waiter.has_changed() && !table.ask_back(1, FILE, Caches::DATA));
     drop(waiter);

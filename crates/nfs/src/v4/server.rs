@@ -440,7 +440,7 @@ impl NfsV4 {
                 }
                 if book.store.is_memory() {
                     let newest = grace.version();
-                    grace.settled(newest);
+                    v4.settled(&mut state, book.id, newest);
                     return Ok(());
                 }
                 let Some((newest, names)) = grace.to_write() else { return Ok(()) };
@@ -450,21 +450,25 @@ impl NfsV4 {
                 (newest, record)
             };
             book.store.write(&record).await?;
-            let mut locked = v4.lock();
-            let state = &mut *locked;
-            if let Some(grace) = state.books.get_mut(&book.id) {
+            let mut state = v4.lock();
+            if state.books.contains_key(&book.id) {
                 state.stored_books.insert(book.of, record.book);
-                let was_on = grace.is_on();
-                grace.settled(newest);
-                if was_on && !grace.is_on() {
-                    let volumes = v4.volumes.read();
-                    let of_book = volumes.values().filter(|volume| volume.book.id == book.id);
-                    of_book.for_each(|volume| state.exported.end_reclaims(volume.number));
-                }
+                v4.settled(&mut state, book.id, newest);
             }
             Ok(())
         });
         written.await.unwrap_or(Err(BookFailed))
+    }
+
+    /// A record is durable up to `newest`. If that ends its grace, other doors wait no longer.
+    fn settled(&self, state: &mut V4State, book: BookId, newest: BookVersion) {
+        let Some(grace) = state.books.get_mut(&book) else { return };
+        grace.settled(newest);
+        if !grace.is_on() {
+            let volumes = self.volumes.read();
+            let of_book = volumes.values().filter(|volume| volume.book.id == book);
+            of_book.for_each(|volume| state.exported.end_reclaims(volume.number));
+        }
     }
 
     /// Looks for clients that are gone, until `shutdown` (`server.sweeps_while_used`).

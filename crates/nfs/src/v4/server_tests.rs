@@ -1,10 +1,14 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 use std::net::Ipv4Addr;
 
+use larder_fs::Ino;
+use larder_opens::{Caches, Refused, Uses};
 use tokio::sync::Semaphore;
 
+use super::super::super::handle::HANDLE_BYTES;
 use super::super::super::tests::client::Server;
 use super::super::clients::{Asking, Principal};
+use super::super::delegation::Delegated;
 use super::super::ops::{ExchangeIdArgs, ProtectAsked};
 use super::super::types::ClientOwner;
 use super::super::wire::Opaque;
@@ -123,6 +127,77 @@ async fn the_clients_of_a_volume_go_where_it_goes() {
     // Until the volume is no longer exported.
     second.set_trees(std::iter::empty());
     assert!(second.volume(&files).await.is_err() && !second.is_in_grace(volume.number));
+}
+
+/// `opens.reclaimed_first`
+#[tokio::test]
+async fn other_doors_deny_nothing_before_grace_is_over() {
+    let server = Server::start().await;
+    let files = Files::alone(server.volume.clone());
+    let (table, door) = files.table();
+    let smb = table.enter_idle(Ino::ROOT, door + 1);
+    let denies = || smb.claim(Uses::READ, Uses::WRITE, true);
+    let first = Arc::new(NfsV4::new(None));
+    first.set_trees([&files].into_iter());
+    let volume = first.volume(&files).await.unwrap();
+    first.record(client(&first, "one", true), &volume).await.unwrap();
+    assert_eq!(denies(), Ok(()), "nobody had anything");
+    smb.end();
+    for is_still_exported in [true, false] {
+        let next = Arc::new(NfsV4::new(None));
+        next.set_trees([&files].into_iter());
+        let volume = next.volume(&files).await.unwrap();
+        assert_eq!(denies(), Err(Refused::ByOthers));
+        let waiter = table.waiter_for_ranges(Ino::ROOT);
+        if is_still_exported {
+            let back = client(&next, "one", false);
+            next.record(back, &volume).await.unwrap();
+            assert_eq!(denies(), Err(Refused::ByOthers), "it may have had more");
+            let owner = next.lock().clients.owner_key(back).unwrap();
+            next.lock().completed(&owner, next.now());
+            next.settle().await.unwrap();
+        } else {
+            next.set_trees(std::iter::empty());
+        }
+        assert!(waiter.has_changed(), "whoever waits tries again");
+        assert_eq!(denies(), Ok(()));
+        smb.end();
+    }
+}
+
+/// `clients.courtesy_keeps`: one that was silent for a lease holds up no removal at another door.
+#[tokio::test]
+async fn a_silent_client_loses_its_delegation_to_another_door_at_once() {
+    let server = Server::start().await;
+    let files = Files::alone(server.volume.clone());
+    let (table, door) = files.table();
+    for is_silent in [false, true] {
+        let mut v4 = NfsV4::new(None);
+        let one = client(&v4, "one", true);
+        if is_silent {
+            v4.began -= LEASE;
+        }
+        let v4 = Arc::new(v4);
+        v4.set_trees([&files].into_iter());
+        v4.volume(&files).await.unwrap();
+        let root = files.getattr(Ino::ROOT).await.unwrap().id;
+        let (entry, inode) = files.open_judged(root, Uses::READ).await.unwrap().into_parts();
+        let held = HeldOpen {
+            _inode: inode,
+            uid: 0,
+            address: Ipv4Addr::LOCALHOST.into(),
+            name: None,
+            handle: [0; HANDLE_BYTES],
+            granted: None,
+        };
+        v4.will_hold(&files);
+        let file = v4.lock().exported.key(&files, Ino::ROOT).unwrap();
+        v4.lock().states.delegate(one, file, Delegated::Write, v4.now(), (entry, held)).unwrap();
+        assert_eq!(table.ask_back(door + 1, Ino::ROOT, Caches::HANDLES), !is_silent);
+        assert_eq!(v4.lock().states.is_recalling(), !is_silent, "the other is asked");
+        v4.set_trees(std::iter::empty());
+        assert!(!table.ask_back(door + 1, Ino::ROOT, Caches::HANDLES), "nothing is left of it");
+    }
 }
 
 /// `server.own_record_awaits_nobody`

@@ -5,7 +5,7 @@ use super::super::delegation::Delegated;
 use super::delegations::NoDelegation;
 use super::opens::made_of;
 use super::*;
-use larder_opens::Range;
+use larder_opens::{Caches, Range, Uses};
 use proptest::prelude::*;
 
 const FILE: FileKey = FileKey { volume: 1, inode: 5 };
@@ -333,6 +333,55 @@ fn a_conflict_recalls_and_is_never_granted_early() {
     assert!(open(&mut states, TWO, READ, NONE).is_ok());
     assert_eq!(delegate(&mut states, TWO, FILE, Delegated::Read, at(190)), Err(NoDelegation::Contention), "it rests");
     assert!(states.recalling.is_empty() && states.delegations_of.is_empty() && states.delegations.is_empty());
+}
+
+/// `promises.asked_first`
+#[test]
+fn other_doors_wait_for_a_delegation_until_it_ends() {
+    let mut states = table();
+    let (judge, ino) = states.judges.of(FILE).unwrap();
+    let doors = Arc::clone(&judge.table);
+    let waits = |what| doors.ask_back(9, ino, what);
+    let written = delegate(&mut states, ONE, FILE, Delegated::Write, at(0)).unwrap();
+    let all = [Caches::WRITES, Caches::DATA, Caches::HANDLES, Caches::ATTRIBUTES];
+    assert!(all.into_iter().all(waits));
+    assert!(!doors.ask_back(1, ino, Caches::DATA), "its own door recalls by itself");
+    states.return_delegation(&written, FILE, by(ONE), at(0)).unwrap();
+    assert!(!all.into_iter().any(waits) && is_free(&states));
+    delegate(&mut states, TWO, FILE, Delegated::Read, at(0)).unwrap();
+    assert_eq!(all.map(waits), [false, true, true, true], "readers keep nothing that readers miss");
+    states.end_client(TWO);
+    assert!(!all.into_iter().any(waits), "its client has ended");
+    delegate(&mut states, ONE, FILE, Delegated::Write, at(0)).unwrap();
+    assert_eq!(states.conflict(FILE, None, true), Err(NfsStat::Delay));
+    states.revoke_overdue(at(0), TERM);
+    let waiter = doors.waiter(ino);
+    assert!(waits(Caches::HANDLES));
+    assert_eq!(states.revoke_overdue(at(90), TERM), 1);
+    assert!(waiter.has_changed() && !all.into_iter().any(waits), "it is revoked");
+}
+
+/// RFC 8881 10.4
+#[test]
+fn nothing_is_delegated_beside_another_doors_writer() {
+    let mut states = table();
+    let (judge, ino) = states.judges.of(FILE).unwrap();
+    let doors = Arc::clone(&judge.table);
+    let mut can = |kind| {
+        delegate(&mut states, ONE, FILE, kind, at(0)).map(|stateid| {
+            states.return_delegation(&stateid, FILE, by(ONE), at(0)).unwrap();
+        })
+    };
+    let reader = doors.enter(ino, 9, Uses::READ).unwrap();
+    assert_eq!((can(Delegated::Write), can(Delegated::Read)), (Err(NoDelegation::Contention), Ok(())));
+    let writer = doors.enter(ino, 9, Uses::WRITE).unwrap();
+    drop(reader);
+    assert_eq!(
+        (can(Delegated::Write), can(Delegated::Read)),
+        (Err(NoDelegation::Contention), Err(NoDelegation::Contention))
+    );
+    drop(writer);
+    assert_eq!((can(Delegated::Write), can(Delegated::Read)), (Ok(()), Ok(())));
 }
 
 #[test]

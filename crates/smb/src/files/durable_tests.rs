@@ -1,5 +1,8 @@
 //! Tests of [`super`].
 
+use larder_fs::Ino;
+use larder_opens::{Caches, Door};
+
 use super::*;
 use crate::access_mask::{FILE_READ_DATA, FILE_WRITE_DATA};
 use crate::backend::{FileInfo, FileTimes, OpenOptions};
@@ -137,6 +140,25 @@ async fn a_kept_open_counts_until_it_is_closed() {
     assert_eq!(f.files.open_handles(), 0);
     assert_eq!(f.counts(), (0, 0, 0));
     assert!(!f.leases.exists(lease(1)));
+}
+
+/// Another door waits for no client that has gone: the kept open is closed, and its promise ends with it.
+#[tokio::test]
+async fn another_door_takes_what_a_kept_open_caches() {
+    let f = fixture(8);
+    let held = &f.share.files.held;
+    let door: std::sync::Weak<dyn Door> = Arc::downgrade(&(Arc::clone(&f.share.files) as Arc<dyn Door>));
+    held.add_door(f.share.files.door, door);
+    for (n, what) in [(1, Caches::WRITES), (2, Caches::DATA), (3, Caches::HANDLES)] {
+        let open = f.open(&format!("f{n}"), "alice", n, LeaseState::RWH).await;
+        assert!(f.table.preserve(open, f.table.sweeps()).await.is_none());
+        let ino = Ino(u64::from(n));
+        assert!(held.others(ino, 99).is_open, "it keeps what it has without a connection");
+        held.given_back(99, ino, what).await;
+        settle().await;
+        assert_eq!(f.counts(), (0, 0, 0));
+        assert!(!held.others(ino, 99).is_open);
+    }
 }
 
 #[tokio::test]

@@ -1,7 +1,9 @@
 //! Tests of [`super`].
 
+use std::sync::Weak;
+
 use larder_fs::Ino;
-use larder_opens::Uses;
+use larder_opens::{Caches, Door, Uses};
 use uuid::Uuid;
 
 use super::*;
@@ -438,6 +440,59 @@ fn an_open_that_waits_counts_at_no_door() {
     drop(elsewhere);
     assert!(matches!(waiting.end_wait(), Ok(None)));
     assert!(writes_elsewhere().is_none(), "it is open now");
+}
+
+/// `promises.asked_first`: an access by another door waits for what it needs, and for no more.
+#[test]
+fn other_doors_wait_for_what_they_need_of_a_lease() {
+    let (table, s) = (Arc::new(LeaseTable::default()), share());
+    let door: Weak<dyn Door> = Arc::downgrade(&(Arc::clone(&s.files) as Arc<dyn Door>));
+    s.files.held.add_door(s.files.door, door);
+    let waits = |what| s.files.held.ask_back(99, Ino(7), what);
+    let (holder, mut rx) = connection();
+    let held = lease_state(&table, &s, 7, "f", &holder, 1, 7);
+    assert!(!waits(Caches::ATTRIBUTES) && rx.try_recv().is_none(), "a lease is not of these");
+    let told = |bytes: &[u8]| {
+        let told = notification(bytes);
+        (told.current_lease_state, told.new_lease_state)
+    };
+    assert!(waits(Caches::WRITES) && waits(Caches::WRITES), "a read");
+    assert_eq!(told(&rx.try_recv().unwrap()), (7, 3));
+    assert!(rx.try_recv().is_none(), "once");
+    let waiter = s.files.held.waiter(Ino(7));
+    assert_eq!(ack(&table, id(1), 3), Ok(LeaseState::RH));
+    assert!(waiter.has_changed() && !waits(Caches::WRITES));
+    assert!(waits(Caches::HANDLES), "a removal, a rename");
+    assert_eq!(told(&rx.try_recv().unwrap()), (3, 1));
+    assert_eq!(ack(&table, id(1), 1), Ok(LeaseState::R));
+    assert!(!waits(Caches::HANDLES) && rx.try_recv().is_none());
+    assert!(!waits(Caches::DATA), "a write: what was read is dropped at once");
+    assert_eq!(told(&rx.try_recv().unwrap()), (1, 0));
+    drop(held);
+    let held = lease_state(&table, &s, 7, "f", &holder, 2, 7);
+    assert!(waits(Caches::DATA));
+    let waiter = s.files.held.waiter(Ino(7));
+    drop(held);
+    assert!(waiter.has_changed() && !waits(Caches::DATA) && !waits(Caches::HANDLES), "it has closed");
+}
+
+/// RFC 8881 10.4 has the same of delegations: nothing is cached beside another door's writer.
+#[test]
+fn opens_at_other_doors_keep_write_caching_from_a_lease() {
+    let (table, s) = (Arc::new(LeaseTable::default()), share());
+    let (holder, _rx) = connection();
+    let granted = |n| {
+        let lease_ref = table.acquire(id(n), &s, Some(7)).unwrap();
+        let mut file = open(&s, 7, "f", &holder, Some(id(n)));
+        table.grant(lease_ref, &mut file, &req(n), LeaseState::RWH).unwrap().0.state
+    };
+    let elsewhere = s.files.held.enter(Ino(7), 99, Uses::READ).unwrap();
+    assert_eq!(granted(1), LeaseState::RH);
+    drop(elsewhere);
+    let promise = s.files.held.promise(Ino(7), 99, Caches::DATA);
+    assert_eq!(granted(2), LeaseState::RWH, "nothing is promised yet");
+    promise.grant(|_| Caches::READS);
+    assert_eq!(granted(3), LeaseState::RH);
 }
 
 #[test]

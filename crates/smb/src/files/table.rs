@@ -400,12 +400,6 @@ impl FileState {
         let waits = |l: &FileLease, b: &Breaking| l.state.contains(LeaseState::W) || b.required == LeaseState::NONE;
         self.leases.iter().any(|l| Some(l.id) != exempt && l.breaking.as_ref().is_some_and(|b| waits(l, b)))
     }
-
-    /// Whether a lease other than `exempt` still caches writes while a
-    /// break of it is in progress.
-    pub(super) fn write_break_pending(&self, exempt: Option<LeaseId>) -> bool {
-        self.leases.iter().any(|l| Some(l.id) != exempt && l.breaking.is_some() && l.state.contains(LeaseState::W))
-    }
 }
 
 impl FileTable {
