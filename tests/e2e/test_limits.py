@@ -210,7 +210,7 @@ def test_a_full_pool_takes_what_room_was_reserved_for(loop_disks, folder):
         pieces = list(zip(cuts, cuts[1:]))
         rng.shuffle(pieces)
         for start, end in pieces[:100]:
-            os.pwrite(fd, data[start:end], start)
+            assert os.pwrite(fd, data[start:end], start) == end - start
         os.fsync(fd)
         daemon.kill()
         with pytest.raises(OSError):
@@ -221,7 +221,7 @@ def test_a_full_pool_takes_what_room_was_reserved_for(loop_disks, folder):
         fd = os.open(mnt / "reserved", os.O_RDWR)
         assert os.fstat(fd).st_blocks * 512 >= 100 * mib
         for start, end in pieces[100:]:
-            os.pwrite(fd, data[start:end], start)
+            assert os.pwrite(fd, data[start:end], start) == end - start
         os.fsync(fd)
         assert os.pread(fd, 50 * mib, 0) + os.pread(fd, 50 * mib, 50 * mib) == data
         os.close(fd)
