@@ -339,7 +339,6 @@ fn done((): ()) -> Done {
     Done {}
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;

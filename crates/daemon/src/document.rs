@@ -15,9 +15,9 @@ use larder_keep::export;
 use parking_lot::RwLock;
 use tokio::sync::{Mutex, MutexGuard};
 
+use super::Secrets;
 use super::parts::{Given, Look, Reconciler, Source};
 use super::tokens::Tokens;
-use super::Secrets;
 use larder_config::Config;
 use larder_config::edit::{Editor, Saved, Staged};
 
