@@ -241,7 +241,7 @@ def test_a_mount_that_cannot_be_made_is_told_and_made_once_it_can_be(fresh):
     configure(fresh, f'\n[[mount]]\ndir = "{at}"\nvolume = "tank/files"\n')
     found = wait_for(lambda: alerts(fresh)["open"], limit_s=100)
     assert [(alert["event"], alert["subject"]) for alert in found] == [("mount-down", str(at))], found
-    assert "No such file" in found[0]["text"] and "larder reload" in found[0]["action"], found
+    assert found[0]["text"] == f"cannot mount on {at}: no such file or directory" and "larder reload" in found[0]["action"], found
     at.mkdir()
     fresh.run("reload", check=True)
     assert os.path.ismount(at)

@@ -53,8 +53,8 @@ pub(super) async fn gather(watcher: &Watcher) -> Option<Seen> {
     let state = tokio::time::timeout(STATE_WAIT_MAX, watcher.document.lock()).await.ok()?;
     let config = Arc::clone(&state.config);
     let unopened = watcher.standings.unopened();
-    let down = [(Kind::Share, EventKind::ShareDown, "The "), (Kind::Mount, EventKind::MountDown, "")];
-    let down = down.map(|(kind, event, the)| (kind, event, the, watcher.standings.unserved(kind)));
+    let down = [(Kind::Share, EventKind::ShareDown), (Kind::Mount, EventKind::MountDown)];
+    let down = down.map(|(kind, event)| (kind, event, watcher.standings.unserved(kind)));
     drop(state);
     for (name, failure) in &unopened {
         let condition = Condition::is(EventKind::PoolUnavailable, name, failure.message.clone());
@@ -68,12 +68,15 @@ pub(super) async fn gather(watcher: &Watcher) -> Option<Seen> {
         of_pool(watcher, pool, &config, &mut seen);
     }
     watcher.watch.slow.keep_only(&pools.iter().map(|pool| pool.name.clone()).collect::<Vec<_>>());
-    for (kind, event, the, unserved) in down {
-        let failed = unserved.into_iter().filter_map(|(name, standing)| match standing {
-            Standing::Failed(why) => Some((format!("{the}{}", kind.unserved(&name, &why)), name)),
-            _ => None,
-        });
-        seen.conditions.extend(failed.map(|(text, name)| Condition::is(event, name, text)));
+    for (kind, event, unserved) in down {
+        for (name, standing) in unserved {
+            let text = match standing {
+                Standing::Failed(why) if kind == Kind::Mount => why.message,
+                Standing::Failed(why) => format!("The {}", kind.unserved(&name, &why)),
+                _ => continue,
+            };
+            seen.conditions.push(Condition::is(event, name, text));
+        }
     }
     for one in watcher.replication.list().replications {
         let why = match (&one.fault, one.late) {
