@@ -298,8 +298,7 @@ impl Pools {
         self.storage.check_no_journal(name)?;
         let disks = pool.disks();
         self.take_out(&mut state, name, request, format!("larder pool export {name} --force")).await?;
-        pool.export().await.map_err(|failure| {
-            let why = Failure::from(failure);
+        pool.export().await.map_err(|why| {
             let words = disks.iter().map(|disk| larder_base::shell::word(disk).to_string()).collect::<Vec<_>>();
             let message =
                 format!("'{name}' is not served here any more, but is not marked as exported: {}", why.message);

@@ -88,7 +88,7 @@ impl Receiver {
 /// The end of the channel is the end of the stream. One that was cut lacks the end that its receiver asks for.
 async fn forward(mut stream: Stream<'_>, out: mpsc::Sender<Bytes>) -> Result<(), Failure> {
     while let Some(piece) = stream.next().await {
-        let piece = piece.map_err(|why| Failure::unavailable(why))?;
+        let piece = piece.map_err(Failure::unavailable)?;
         match tokio::time::timeout(STALL_MAX, out.send(piece)).await {
             Ok(Ok(())) => {}
             // It answers already.
