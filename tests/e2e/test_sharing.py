@@ -748,15 +748,15 @@ READS, HANDLES = 1, 2
 
 
 class LeasedDirectory:
-    """An SMB client that caches the entries of one directory."""
+    """An SMB client that caches the entries of one directory; or a file, by other words of its CREATE."""
 
-    def __init__(self, doors, share, name, key=b"d" * 16, caching=READS | HANDLES):
+    def __init__(self, doors, share, name, key=b"d" * 16, caching=READS | HANDLES, create=(READ, 1, 0x10)):
         self.connection = SMBConnection("127.0.0.1", "127.0.0.1", sess_port=doors.smb_port, preferredDialect=smb2.SMB2_DIALECT_30)
         self.connection.login(doors.user, doors.password)
         self.low = self.connection.getSMBServer()
         self.tree = self.low.connectTree(share)
         self.key = key
-        self.directory, self.state = self.open(name, READ, 1, 0x10, key, caching)
+        self.directory, self.state = self.open(name, *create, key, caching)
 
     def open(self, name, access, options, attributes, key, caching, parent=None, disposition=smb2.FILE_OPEN_IF):
         """The FileId, and the state that is granted to a lease of version 2."""

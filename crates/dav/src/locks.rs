@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use hyper::StatusCode;
 use larder_files::locks::Range;
-use larder_files::{Files, Open, Uses};
+use larder_files::{Caches, Files, Open, Uses};
 use larder_fs::Ino;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -50,12 +50,14 @@ impl Held {
     pub async fn take(files: &Files, ino: Ino, exclusive: bool) -> Result<Self, Fail> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let open = files.open(ino, Uses::NOTHING).await?;
-        let is_claimed = open.claim(Uses::NOTHING, Uses::WRITE.and(Uses::DELETE), true).is_ok();
+        let is_claimed = open.claim_asking(files, Uses::NOTHING, Uses::WRITE.and(Uses::DELETE), true).await.is_ok();
         // Its holder means to write, so an open of another door that denies this is in the way. Later ones are not: readers that
         // deny writing still come in, and the holder's PUT waits for them by its status.
-        if !is_claimed || files.denies_elsewhere(ino, Uses::WRITE) {
+        if !is_claimed || files.is_denied_elsewhere(ino, Uses::WRITE).await {
             return Err(Fail::locked_elsewhere());
         }
+        // `files.locks_asked_for`
+        files.recall(ino, Caches::of_lock(exclusive)).await;
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         files.lock(ino, id, WHOLE, exclusive, 0).map_err(|_| Fail::locked_elsewhere())?;
         Ok(Self { files: files.clone(), ino, id, _open: open })

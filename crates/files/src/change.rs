@@ -117,6 +117,16 @@ impl Files {
         done
     }
 
+    /// As [`Files::setattr`], of a file that the client has not open for that: a size is refused
+    /// ([`FsError::Shared`]) where an open to write is.
+    #[boxed]
+    pub async fn setattr_unopened(&self, cred: &Cred, ino: Ino, set: SetAttr) -> FsResult<Changed> {
+        if set.size.is_some() && self.is_denied_elsewhere(ino, Uses::WRITE).await {
+            return Err(FsError::Shared);
+        }
+        self.setattr(cred, ino, set).await
+    }
+
     /// Changes attributes (not the size) and the access control list, or takes it away, in one step.
     #[boxed]
     pub async fn set_acl(&self, cred: &Cred, ino: Ino, set: SetAttr, acl: Option<Acl>) -> FsResult<Changed> {

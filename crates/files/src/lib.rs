@@ -65,7 +65,7 @@ use tokio::sync::{broadcast, watch};
 use audit::FileAudit;
 use bin::Bin;
 use guard::Guard;
-pub use larder_opens::Uses;
+pub use larder_opens::{Caches, Uses};
 use larder_opens::{Door, Table};
 pub use opens::{Open, OpenInode};
 pub use recycle::Age;

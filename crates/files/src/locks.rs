@@ -1,7 +1,12 @@
 //! Byte-range locks of a door's owners, by inode ([`larder_opens`]); waiting for them.
+//!
+//! - `files.locks_asked_for`: whoever takes a lock sees what was written before, and nobody else
+//!   decides about locks of the file. Each door asks other doors' clients before a lock
+//!   ([`Caches::of_lock`]).
 
 use larder_base::boxed;
 use larder_fs::Ino;
+#[cfg(doc)]
 use larder_opens::Caches;
 pub use larder_opens::{Held, LockError, Owner, Range, Waiter};
 
@@ -34,13 +39,6 @@ impl Files {
     /// wait for that.
     pub fn reclaim_lock(&self, ino: Ino, id: u64, range: Range, exclusive: bool, pid: u32) -> Result<(), LockError> {
         self.shared.opens.reclaim_lock(ino, self.posix(id, range, exclusive, pid))
-    }
-
-    /// Before a lock of a door without opens: clients of other doors that decide about locks of the
-    /// file by themselves (with a delegation) stop doing so.
-    #[boxed]
-    pub async fn recall_local_locks(&self, ino: Ino, exclusive: bool) {
-        self.recall(ino, if exclusive { Caches::DATA } else { Caches::WRITES }).await;
     }
 
     /// Until the locks of a file change, from this call on.

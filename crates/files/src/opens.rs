@@ -1,5 +1,8 @@
 //! Opens that hold an inode, and what the tree's doors ask about those of others
 //! ([`larder_opens`]).
+//!
+//! - `files.kept_opens_close`: an open or a denial that another door's open is in the way of has
+//!   clients close what they keep open for later. Only then is it refused.
 
 use std::sync::Arc;
 
@@ -41,6 +44,16 @@ impl Open {
     pub fn claim(&self, does: Uses, denies: Uses, was_there: bool) -> Result<(), Refused> {
         self.entry.claim(does, denies, was_there)
     }
+
+    /// As [`Open::claim`], after `files.kept_opens_close`.
+    #[boxed]
+    pub async fn claim_asking(&self, files: &Files, does: Uses, denies: Uses, was_there: bool) -> Result<(), Refused> {
+        if self.claim(does, denies, was_there).is_ok() {
+            return Ok(());
+        }
+        files.recall(self.entry.ino(), Caches::HANDLES).await;
+        self.claim(does, denies, was_there)
+    }
 }
 
 impl Files {
@@ -50,8 +63,7 @@ impl Files {
         (&self.shared.opens, self.door)
     }
 
-    /// Whether an open of another door denies this use of a file. Clients that keep it open for
-    /// later close it first.
+    /// Whether an open of another door denies this use of a file, after `files.kept_opens_close`.
     #[boxed]
     pub async fn is_denied_elsewhere(&self, ino: Ino, does: Uses) -> bool {
         if !self.denies_elsewhere(ino, does) {

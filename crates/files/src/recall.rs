@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(40);
 impl Files {
     /// Waits until clients of other doors cache nothing of the file that an access needs
     /// (`promises.asked_first`), [`PATIENCE`] at most.
-    pub(crate) async fn recall(&self, ino: Ino, what: Caches) {
+    pub async fn recall(&self, ino: Ino, what: Caches) {
         let opens = &self.shared.opens;
         if !opens.may_ask(what) {
             return;

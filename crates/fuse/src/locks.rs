@@ -8,6 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use fuser::Errno;
+use larder_files::Caches;
 use larder_files::locks::{LockError, Range};
 use larder_fs::Ino;
 use parking_lot::Mutex;
@@ -83,12 +84,20 @@ impl LockWaits {
 pub(super) async fn set(session: &Session, wanted: &Wanted, wait: Option<Wait>) -> Result<(), Errno> {
     let Wanted { ino, owner, range, kind, pid } = *wanted;
     let files = &session.files;
+    // `files.locks_asked_for`
+    let asked = files.recall(ino, Caches::of_lock(kind == EXCLUSIVE));
     match (kind, &wait) {
         (UNLOCK, _) => files.unlock(ino, owner, range).map_err(errno),
-        (SHARED | EXCLUSIVE, None) => files.lock(ino, owner, range, kind == EXCLUSIVE, pid).map_err(errno),
+        (SHARED | EXCLUSIVE, None) => {
+            asked.await;
+            files.lock(ino, owner, range, kind == EXCLUSIVE, pid).map_err(errno)
+        }
         (SHARED | EXCLUSIVE, Some(wait)) => tokio::select! {
             biased;
-            done = files.lock_when_free(ino, owner, range, kind == EXCLUSIVE, pid) => done.map_err(errno),
+            done = async {
+                asked.await;
+                files.lock_when_free(ino, owner, range, kind == EXCLUSIVE, pid).await
+            } => done.map_err(errno),
             () = wait.interrupted.cancelled() => Err(Errno::EINTR),
             () = session.closing.cancelled() => Err(Errno::EINTR),
         },

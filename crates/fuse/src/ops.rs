@@ -143,7 +143,7 @@ impl Filesystem for Operations {
         atime: Option<TimeOrNow>,
         mtime: Option<TimeOrNow>,
         _ctime: Option<SystemTime>,
-        _handle: Option<FileHandle>,
+        handle: Option<FileHandle>,
         _crtime: Option<SystemTime>,
         _chgtime: Option<SystemTime>,
         _bkuptime: Option<SystemTime>,
@@ -169,9 +169,11 @@ impl Filesystem for Operations {
                 true => session.with_groups(cred, caller, session.ino(ino)).await.0,
                 false => cred,
             };
+            let (files, ino) = (&session.files, session.ino(ino));
             let result = match set == SetAttr::default() {
-                true => session.files.getattr(session.ino(ino)).await,
-                false => session.files.setattr(&cred, session.ino(ino), set).await.map(|changed| changed.after),
+                true => files.getattr(ino).await,
+                false if handle.is_none() => files.setattr_unopened(&cred, ino, set).await.map(|changed| changed.after),
+                false => files.setattr(&cred, ino, set).await.map(|changed| changed.after),
             };
             session.send_attr(reply, result);
         });

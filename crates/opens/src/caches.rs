@@ -18,6 +18,12 @@ impl Caches {
     /// Attributes. Needed back before others than the size change, and names are added.
     pub const ATTRIBUTES: Caches = Caches(8);
 
+    /// Needed back before a lock: whoever takes it reads what was written before, and with an
+    /// exclusive one nobody reads what was cached before.
+    pub const fn of_lock(is_exclusive: bool) -> Caches {
+        if is_exclusive { Self::DATA } else { Self::WRITES }
+    }
+
     /// Both together.
     #[must_use]
     pub const fn and(self, other: Caches) -> Caches {

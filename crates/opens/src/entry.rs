@@ -116,6 +116,11 @@ impl Entry {
         self.ino
     }
 
+    /// Has clients of other doors asked for what they cache of the file ([`Table::ask_back`]).
+    pub fn ask_back(&self, what: Caches) -> bool {
+        self.table.ask_back(self.owner.door, self.ino, what)
+    }
+
     /// Gives the open these uses and denials in place of its former ones (`opens.one_judge`). With
     /// `was_there` clients of other doors may have had the file open before a restart
     /// (`opens.reclaimed_first`).

@@ -313,7 +313,9 @@ impl Session {
             Spot::In(room, attr) => {
                 let files = room.to_change_ordered()?;
                 match set_attr(&attrs)? {
-                    Some(set) => files.setattr(&room.cred, attr.id.ino, set).await.map(drop).map_err(Fail::from),
+                    Some(set) => {
+                        files.setattr_unopened(&room.cred, attr.id.ino, set).await.map(drop).map_err(Fail::from)
+                    }
                     None => Ok(()),
                 }
             }
@@ -339,7 +341,7 @@ impl Session {
         }
         let rest = if file.writes { Attrs { size: None, ..attrs } } else { attrs };
         match set_attr(&rest)? {
-            Some(set) => files.setattr(&room.cred, file.ino, set).await.map(drop).map_err(Fail::from),
+            Some(set) => files.setattr_unopened(&room.cred, file.ino, set).await.map(drop).map_err(Fail::from),
             None => Ok(()),
         }
     }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use larder_base::task;
 use larder_files::locks::LockError;
-use larder_files::{Files, Open, Uses};
+use larder_files::{Caches, Files, Open, Uses};
 use larder_fs::{ACCESS_READ, ACCESS_WRITE, Cred, FileId, FileKind, FsError};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
@@ -165,7 +165,8 @@ impl Nlm {
                 // What was locked before the restart is not known yet.
                 return Err(LockStat::DeniedGracePeriod);
             }
-            target.files.recall_local_locks(target.key.ino, exclusive).await;
+            // `files.locks_asked_for`
+            target.files.recall(target.key.ino, Caches::of_lock(exclusive)).await;
             let book = self.book.lock();
             let owner = book.owner(target).unwrap_or(NOBODY);
             let held = target.files.test_lock(target.key.ino, owner, range, exclusive);
@@ -194,7 +195,7 @@ impl Nlm {
         let _under_way = self.begin(client)?;
         let (how, volume) = self.may_take(client, target.files, reclaim, monitored).await?;
         let mut open = Some(open(target.files, access.id, exclusive).await?);
-        target.files.recall_local_locks(target.key.ino, exclusive).await;
+        target.files.recall(target.key.ino, Caches::of_lock(exclusive)).await;
         let mut book = self.book.lock();
         if how == Attempt::Reclaim && !self.v4.may_reclaim_locks(client, &volume) {
             // Grace has ended meanwhile.
@@ -347,14 +348,16 @@ impl Nlm {
         let _under_way = self.begin(client)?;
         let (how, _) = self.may_take(client, target.files, call.reclaim, true).await?;
         let open = target.files.open_judged(access.id, does).await.map_err(|error| refusal(&error))?;
+        let claimed = open.claim_asking(target.files, does, denies, false).await;
         let mut book = self.book.lock();
         if let Some(former) = book.shared(&target) {
+            drop(open);
             return former.claim(does, denies, false).map_err(|_| LockStat::Denied);
         }
         if how == Attempt::IfHeld {
             return Err(LockStat::DeniedGracePeriod);
         }
-        open.claim(does, denies, false).map_err(|_| LockStat::Denied)?;
+        claimed.map_err(|_| LockStat::Denied)?;
         book.share(&target, open)
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use larder_fs::Ino;
-use larder_opens::{Entry, LockError, Others, Range, Waiter};
+use larder_opens::{Caches, Entry, LockError, Others, Range, Waiter};
 use tracing::{debug, warn};
 
 use crate::access_mask::DELETE;
@@ -571,7 +571,9 @@ impl FileRef {
         }
         let slot = party.map(|party| party.lock_slot().ok_or(ntstatus::STATUS_INSUFFICIENT_RESOURCES)).transpose()?;
         let range = Range::of(offset, length);
-        // Other doors answer under their own locks, so they are asked before ours is taken.
+        // Other doors answer under their own locks, so they are asked before ours is taken
+        // (`files.locks_asked_for`).
+        let is_promised = self.held.ask_back(Caches::of_lock(exclusive));
         let may_lock = self.held.may_lock(range, exclusive);
         let mut state = self.node.state();
         let (count, exempt) = state.entry(self.id).map_or((0, None), |entry| (entry.locks.len(), entry.lease()));
@@ -583,8 +585,10 @@ impl FileRef {
         // no lease can be granted between the two. While another lease
         // still caches writes, which only an attribute-only open allows,
         // the lock is refused: a lock taken now would keep that client from
-        // writing back. A request that may wait tries again after that.
-        let caching_writes = state.leases.iter().any(|l| Some(l.id) != exempt && l.state.contains(LeaseState::W));
+        // writing back. So it is while another door's client is asked. A request that may wait
+        // tries again after that.
+        let caching_writes =
+            is_promised || state.leases.iter().any(|l| Some(l.id) != exempt && l.state.contains(LeaseState::W));
         let locked = if caching_writes { may_lock } else { may_lock.and_then(|()| self.held.lock(range, exclusive)) };
         locked.map_err(|error| match error {
             // The end of another file's lock would wake nobody who waits here.

@@ -2,7 +2,7 @@
 //! 16.37), and the order of an owner's requests in NFSv4.0.
 
 use larder_fs::{ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE};
-use larder_opens::Range;
+use larder_opens::{Caches, Range};
 
 use super::super::compound::CompoundReply;
 use super::super::convert::{check_file, stat_of};
@@ -127,6 +127,8 @@ impl<'m> Run<'m> {
             }
             Locker::Existing(existing) => LockerOf::Existing(self.stateids.resolve(existing.stateid, self.minor)?),
         };
+        // `files.locks_asked_for`
+        object.files().recall(object.id.ino, Caches::of_lock(is_exclusive)).await;
         let volume = self.v4.volume(object.files()).await?;
         let named = match locker {
             LockerOf::New { open, .. } => open,

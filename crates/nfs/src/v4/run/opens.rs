@@ -5,7 +5,7 @@
 //!   is remembered of the open but its client. The owner may have opened it before its mode forbade that.
 //! - `opens4.recorded_first`: the client is in the durable record before its first open is answered.
 
-use larder_files::{OpenInode, Uses};
+use larder_files::{Caches, OpenInode, Uses};
 use larder_fs::{
     ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, AccessMask, Attr, CreateMode, FileKind, FsError, Ino, NameMatch, SetAttr,
 };
@@ -450,6 +450,10 @@ impl<'m> Run<'m> {
         let (file, mut opened) = try_open()?;
         let is_in_the_way = matches!(opened, Err(NfsStat::ShareDenied | NfsStat::Delay));
         if is_in_the_way && Box::pin(self.end_silent(file, Some(client))).await? {
+            opened = try_open()?.1;
+        }
+        if opened == Err(NfsStat::ShareDenied) {
+            object.files().recall(object.id.ino, Caches::HANDLES).await;
             opened = try_open()?.1;
         }
         if opened == Err(NfsStat::Delay) {
