@@ -571,9 +571,7 @@ impl FileRef {
         }
         let slot = party.map(|party| party.lock_slot().ok_or(ntstatus::STATUS_INSUFFICIENT_RESOURCES)).transpose()?;
         let range = Range::of(offset, length);
-        // Other doors answer under their own locks, so they are asked before ours is taken
-        // (`files.locks_asked_for`).
-        let is_promised = self.held.ask_back(Caches::of_lock(exclusive));
+        // Other doors answer under their own locks, so they are asked before ours is taken.
         let may_lock = self.held.may_lock(range, exclusive);
         let mut state = self.node.state();
         let (count, exempt) = state.entry(self.id).map_or((0, None), |entry| (entry.locks.len(), entry.lease()));
@@ -587,8 +585,7 @@ impl FileRef {
         // the lock is refused: a lock taken now would keep that client from
         // writing back. So it is while another door's client is asked. A request that may wait
         // tries again after that.
-        let caching_writes =
-            is_promised || state.leases.iter().any(|l| Some(l.id) != exempt && l.state.contains(LeaseState::W));
+        let caching_writes = state.leases.iter().any(|l| Some(l.id) != exempt && l.state.contains(LeaseState::W));
         let locked = if caching_writes { may_lock } else { may_lock.and_then(|()| self.held.lock(range, exclusive)) };
         locked.map_err(|error| match error {
             // The end of another file's lock would wake nobody who waits here.
@@ -620,6 +617,12 @@ impl FileRef {
         is_undone
     }
 
+    /// Has clients of other doors asked for what a lock needs (`files.locks_asked_for`). Until then
+    /// the lock waits.
+    pub(crate) fn awaits_others(&self, exclusive: bool) -> bool {
+        self.held.ask_back(Caches::of_lock(exclusive))
+    }
+
     /// Until something on the file changes that may let a lock through: a range unlocked, an open
     /// or a lease gone.
     pub(crate) fn changed(&self) -> Waiter {
@@ -649,6 +652,8 @@ impl FileRef {
         if std::mem::replace(&mut self.released, true) {
             return None;
         }
+        // Sent when the locks below are free.
+        let mut _notices = Notices::default();
         let mut files = self.share.files.files();
         let mut state = self.node.state();
         let entry = state.opens.remove(self.id);
@@ -664,6 +669,8 @@ impl FileRef {
         }
         self.held.end();
         if delete_on_close && let Some(entry) = entry {
+            // As in [`FileRef::set_delete_pending`].
+            _notices = state.break_for(Trigger::Handle, entry.lease()).0;
             state.delete_pending = Some(entry.name);
         }
         if !state.opens.is_empty() {

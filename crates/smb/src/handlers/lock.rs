@@ -136,8 +136,12 @@ async fn attempt(conn: &Arc<Connection>, hdr: &Smb2Header, tree: &Arc<TreeConnec
     }
     let is_unlock = first.flags & UNLOCK != 0;
     // Before the attempt, so that what changes after it is heard.
-    let may_wait = !is_unlock && first.flags & FAIL_IMMEDIATELY == 0;
-    let changes = may_wait.then(|| file.changed());
+    let changes = (!is_unlock).then(|| file.changed());
+    let exclusive = req.locks.iter().any(|one| one.flags & EXCLUSIVE != 0);
+    let changes = match changes {
+        Some(changes) if file.awaits_others(exclusive) => return Attempt::Wait(changes),
+        changes => changes.filter(|_| first.flags & FAIL_IMMEDIATELY == 0),
+    };
     let result = match is_unlock {
         true => unlock(file, &req.locks),
         false => lock(file, open.slot.as_ref().and_then(OpenSlot::party), &req.locks),
