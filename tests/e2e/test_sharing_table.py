@@ -45,6 +45,8 @@ WRITES = 4
 DUPLICATE_EXTENTS = 0x0009_8344
 ACTS = ["open to write", "deny writing", "lock", "write", "truncate", "clone into", "rename", "remove"]
 LONG_S = 30
+# Its ports below 1024 are its own: closed ones are not free for a minute.
+HOLDER = "127.0.0.2"
 TAKES_A_LOCK = """
 import fcntl, sys
 try:
@@ -75,7 +77,8 @@ def house(tmp_path_factory):
     os.chmod(daemon.mnt, 0o777)
     (daemon.mnt / "source").write_bytes(b"s" * 65536)
     os.chmod(daemon.mnt / "source", 0o666)
-    yield daemon
+    with client(daemon) as daemon.nfs, Nfs4("127.0.0.1", daemon.nfs_port, minor=2).session() as daemon.nfs4:
+        yield daemon
     assert daemon.stop() == 0, daemon.log()[-4000:]
     assert "panicked" not in daemon.log()
 
@@ -134,7 +137,7 @@ class Over3:
 
     def __init__(self, house, name):
         self.house, self.name = house, name
-        self.nfs = client(house)
+        self.nfs = house.nfs
         self.handle = self.nfs.lookup(self.nfs.root, name).handle
 
     def deny_writing(self):
@@ -166,7 +169,7 @@ class Over3:
 
 class Over4:
     def __init__(self, house, name):
-        self.nfs, self.above = Nfs4("127.0.0.1", house.nfs_port, minor=2).session(), [house.export.strip("/")]
+        self.nfs, self.above = house.nfs4, [house.export.strip("/")]
         self.path, self.renamed = [*self.above, name], [*self.above, name + "-renamed"]
 
     def opened(self, act=lambda file: None, access=WRITE, deny=0):
@@ -367,10 +370,10 @@ class HeldLease(Held):
 
 class HeldDelegation(Held):
     def __init__(self, house, name, access):
-        self.nfs = Nfs4("127.0.0.1", house.nfs_port).session(flags=BACK_CHANNEL)
+        self.nfs = Nfs4("127.0.0.1", house.nfs_port, source=HOLDER).session(flags=BACK_CHANNEL)
         self.opened = self.nfs.open([house.export.strip("/"), name], access=access)
         assert self.opened.delegation, "nobody else has it open"
-        super().__init__(self.nfs.leave)
+        super().__init__(lambda: ended(self.nfs))
 
     def serve(self, seconds):
         if not self.asked and select.select([self.nfs.socket], [], [], seconds)[0]:
@@ -381,6 +384,11 @@ class HeldDelegation(Held):
             self.nfs.return_delegation(handle, stateid)
 
 
+def ended(nfs):
+    with nfs:
+        nfs.leave()
+
+
 def smb(house, name, sharing=ALL_SMB, lock=False):
     file = Smb(house, house.share, name, READ_SMB if sharing != ALL_SMB else READ_SMB | WRITE_SMB, sharing)
     if lock:
@@ -389,18 +397,16 @@ def smb(house, name, sharing=ALL_SMB, lock=False):
 
 
 def four(house, name, deny=0, lock=False):
-    nfs = Nfs4("127.0.0.1", house.nfs_port).session()
+    nfs = Nfs4("127.0.0.1", house.nfs_port, source=HOLDER).session()
     opened = nfs.open([house.export.strip("/"), name], access=BOTH, deny=deny)
     if lock:
         nfs.lock(opened, WRITE_LOCK, 0, 10)
-    return Held(nfs.leave)
+    return Held(lambda: ended(nfs))
 
 
 def three(house, name, act):
-    machine = Machine("127.0.0.2", house)
-    with client(house) as nfs:
-        handle = nfs.lookup(nfs.root, name).handle
-    assert act(machine, handle) == nlm.OK
+    machine = Machine(HOLDER, house)
+    assert act(machine, house.nfs.lookup(house.nfs.root, name).handle) == nlm.OK
 
     def end():
         machine.free_all()
