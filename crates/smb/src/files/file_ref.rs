@@ -583,8 +583,7 @@ impl FileRef {
         // no lease can be granted between the two. While another lease
         // still caches writes, which only an attribute-only open allows,
         // the lock is refused: a lock taken now would keep that client from
-        // writing back. So it is while another door's client is asked. A request that may wait
-        // tries again after that.
+        // writing back. A request that may wait tries again after that.
         let caching_writes = state.leases.iter().any(|l| Some(l.id) != exempt && l.state.contains(LeaseState::W));
         let locked = if caching_writes { may_lock } else { may_lock.and_then(|()| self.held.lock(range, exclusive)) };
         locked.map_err(|error| match error {
