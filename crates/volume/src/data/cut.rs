@@ -39,7 +39,7 @@ pub(crate) struct Forming {
 
 impl Inner {
     /// Every load collected before this call is committed, so its inodes are copied.
-    async fn loads_are_over(&self) -> FsResult<()> {
+    pub(super) async fn loads_are_over(&self) -> FsResult<()> {
         self.wait_until(|| !self.queue.lock().collecting).await?;
         let started = self.loads.0.load(Ordering::Relaxed);
         self.wait_until(|| self.loads.1.load(Ordering::Relaxed) >= started).await

@@ -17,6 +17,8 @@
 //! - `flush.put_until_stored`: a put that fails is tried again in its place in the order, after a
 //!   pause. Each failure is reported to the callers that wait for one of its inodes, and to writers
 //!   that wait for memory.
+//! - `flush.refused_beside_others`: a store may count the room of a put under way as promised and
+//!   as taken. So a put that it refuses for want of room beside another has not failed yet.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -369,16 +371,19 @@ impl Inner {
         let mut pause = RETRY_MIN;
         let began = std::time::Instant::now();
         loop {
-            let error = match self.put_once(&path, payload.clone(), group).await {
-                Ok(()) => {
-                    self.failing.lock().take();
-                    self.counts.flush.add(began.elapsed());
-                    self.counts.flushed_bytes.add(payload.content_length() as u64);
-                    return Ok(());
-                }
-                Err(error) => error,
+            self.storing.fetch_add(1, Ordering::AcqRel);
+            let put = self.put_once(&path, payload.clone(), group).await;
+            let is_alone = self.storing.fetch_sub(1, Ordering::AcqRel) == 1;
+            let Err(error) = put else {
+                self.failing.lock().take();
+                self.counts.flush.add(began.elapsed());
+                self.counts.flushed_bytes.add(payload.content_length() as u64);
+                return Ok(());
             };
-            self.report_failure(&error, inodes);
+            // `flush.refused_beside_others`
+            if is_alone || !matches!(error, FsError::NoSpace(_)) {
+                self.report_failure(&error, inodes);
+            }
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
                 () = self.stop.cancelled() => return Err(error),
@@ -663,8 +668,7 @@ impl Inner {
         let asked = Instant::now();
         self.hurry();
         self.wait_until(|| self.queue.lock().has_taken(asked)).await?;
-        let started = self.loads.0.load(Ordering::Relaxed);
-        self.wait_until(|| self.loads.1.load(Ordering::Relaxed) >= started).await
+        self.loads_are_over().await
     }
 
     /// Waits until progress makes `done` true, but not through a failure.

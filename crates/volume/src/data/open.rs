@@ -77,6 +77,7 @@ impl Data {
             gate: Default::default(),
             has_sharers: has_sharers.into(),
             removals: AtomicUsize::new(0),
+            storing: AtomicUsize::new(0),
             extents_total: Arc::new(AtomicUsize::new(0)),
             extents_list: Mutex::new(VecDeque::new()),
             gc_wake: Notify::new(),

@@ -167,6 +167,8 @@ pub(super) struct Inner {
     pub(super) loads: (AtomicU64, AtomicU64),
     /// Puts of segments that may be under way together.
     pub(super) puts: Arc<Semaphore>,
+    /// Puts of segments that the store is working on (`flush.refused_beside_others`).
+    pub(super) storing: std::sync::atomic::AtomicUsize,
     /// Threads that compress, verify and decompress.
     pub(super) workers: Arc<Semaphore>,
     /// The last put failed and is being tried again.

@@ -5,6 +5,9 @@
 //! instead of failing while garbage could still be collected, while dirty data is on its way
 //! (compressed it may need less), and while files are being removed.
 //!
+//! - `space.slow_is_not_full`: segments on their way hold room, and their data counts as dirty.
+//!   No writer gives up before they are stored, unless the store refuses them.
+//!
 //! Room for reserved ranges is set aside as well. A write into one asks for that room, so other
 //! writers that fill the store to the brim do not get in its way.
 
@@ -18,7 +21,7 @@ use super::shared::Inner;
 
 /// How long an answer of the store about its room is believed while there is plenty.
 const BELIEVED: Duration = Duration::from_millis(100);
-/// How often a writer waits for room before it gives up, when nothing gets better.
+/// Waits without any gain of room after which a writer gives up (`space.slow_is_not_full`).
 const FUTILE_WAITS_MAX: u32 = 20;
 const WAIT: Duration = Duration::from_millis(100);
 
@@ -40,11 +43,6 @@ impl Inner {
         gate.accepted_since.store(0, Ordering::Relaxed);
         gate.asked_at_us.store(now, Ordering::Relaxed);
         (total, available)
-    }
-
-    /// Kept free for metadata and for garbage collection's own segments.
-    pub(super) fn margin(&self, total: u64) -> u64 {
-        margin(total)
     }
 
     /// Bytes that are dead in segments now.
@@ -70,9 +68,9 @@ impl Inner {
     fn promised(&self, ask: RoomRequest, total: u64) -> u64 {
         let memory = &self.parts.memory;
         let others = match ask {
-            RoomRequest::New(_) => self.margin(total).saturating_add(set_aside(memory.reserved())),
+            RoomRequest::New(_) => margin(total).saturating_add(set_aside(memory.reserved())),
             // Metadata of reserved bytes may use up the rest of the margin.
-            RoomRequest::Promised(_) => self.margin(total) / 4,
+            RoomRequest::Promised(_) => margin(total) / 4,
         };
         memory.dirty_used().saturating_add(ask.bytes()).saturating_add(others)
     }
@@ -88,7 +86,6 @@ impl Inner {
         })
     }
 
-    /// Returns at once while there is plenty.
     pub(super) fn has_room(&self, ask: RoomRequest) -> bool {
         self.missing_room(ask).is_none()
     }
@@ -108,21 +105,20 @@ impl Inner {
             let (total, available) = self.room(0);
             let reachable = self.reachable(available, garbage);
             let hope = reachable >= self.promised(ask, total) && garbage > SEGMENT_MIN_GARBAGE;
-            if dirty == 0 && !hope && !removing || ask.bytes() > total {
+            if dirty == 0 && !hope && !removing || ask.bytes() > total || futile > FUTILE_WAITS_MAX {
                 return Err(no_space);
             }
             let now = (self.gc_rounds.load(Ordering::Relaxed), available);
-            futile = if now == last { futile + 1 } else { 0 };
-            last = now;
-            if futile > FUTILE_WAITS_MAX {
-                return Err(no_space);
-            }
+            let has_loads = self.loads.1.load(Ordering::Relaxed) < self.loads.0.load(Ordering::Relaxed);
+            let is_storing = has_loads && self.failing.lock().is_none() && !self.stop.is_cancelled();
+            let is_same = now == last;
+            (futile, last) = (if is_same && !is_storing { futile + 1 } else { 0 }, now);
             self.hurry();
             self.gc_wanted.store(true, Ordering::Relaxed);
             self.gc_wake.notify_one();
             let progress = self.progress.notified();
             // A round that collects nothing ends at once: that alone must not use up the patience.
-            let pause = if futile > 0 { WAIT / 4 } else { Duration::ZERO };
+            let pause = if is_same { WAIT / 4 } else { Duration::ZERO };
             let _ = tokio::join!(tokio::time::timeout(WAIT, progress), tokio::time::sleep(pause));
         }
     }

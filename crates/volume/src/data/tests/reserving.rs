@@ -67,6 +67,35 @@ async fn a_full_store_takes_what_room_was_reserved_for() {
     world.check(true).await;
 }
 
+/// `space.slow_is_not_full`
+#[tokio::test(start_paused = true)]
+async fn a_full_store_that_is_slow_takes_what_room_was_reserved_for() {
+    let world = World::new(131_072, Compression::None, 48 << 20, 128 << 20).await;
+    let (file, other) = (world.create(2).await, world.create(3).await);
+    world.allocate(&file, 0..20 * MIB, AllocateMode::Extend).await.unwrap();
+    fill(&world, &other, 0).await;
+    world.store.put_s.store(4, Ordering::Relaxed);
+    for n in 0..20 {
+        world.try_write(&file, n * MIB, &noise(n, 1 << 20), Stability::Unstable).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    world.data.commit(&file).await.unwrap();
+    assert!(fill(&world, &other, 200 * MIB).await < 8);
+    world.check(true).await;
+}
+
+/// `flush.refused_beside_others`
+#[tokio::test(start_paused = true)]
+async fn a_segment_that_fits_only_after_another_is_stored_has_not_failed() {
+    let world = World::new(131_072, Compression::None, 48 << 20, 128 << 20).await;
+    let file = world.create(2).await;
+    world.write(&file, 0, &noise(1, 4 << 20)).await;
+    world.store.total.store(world.store.measure() + (5 << 20), Ordering::Relaxed);
+    world.store.put_s.store(4, Ordering::Relaxed);
+    world.data.commit(&file).await.unwrap();
+    world.check(true).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_does_not_fit_is_refused_at_once_and_changes_nothing() {
     let world = World::new(131_072, Compression::None, 48 << 20, 128 << 20).await;
