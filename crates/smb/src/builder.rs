@@ -34,7 +34,7 @@ pub struct SmbServerBuilder {
     max_write_size: u32,
     observer: Option<AdmissionObserver>,
     strangers: Option<Arc<dyn crate::StrangerLedger>>,
-    interfaces: Option<crate::Interfaces>,
+    interfaces: Option<crate::handlers::interfaces::Interfaces>,
     pub(crate) limits: Limits,
     pub(crate) auth: AuthSettings,
     #[cfg(test)]
@@ -107,7 +107,7 @@ impl SmbServerBuilder {
 
     /// Tells clients the addresses that `interfaces` lists, at which they may
     /// open further connections for their sessions (multichannel).
-    pub fn interfaces(mut self, interfaces: crate::Interfaces) -> Self {
+    pub fn interfaces(mut self, interfaces: crate::handlers::interfaces::Interfaces) -> Self {
         self.interfaces = Some(interfaces);
         self
     }

@@ -608,7 +608,7 @@ mod tests {
     use super::reply::align_8;
     use super::*;
     use crate::conn::state::{Session, SessionKeys, TreeConnect};
-    use crate::tests::memfs::MemFsBackend;
+    use crate::door::view::VisitedShare;
     use crate::utils::read_u32;
     use crate::{Access, Share, SmbServer};
     use larder_smb_wire::auth::ntlm::Identity;
@@ -630,7 +630,10 @@ mod tests {
         let server = SmbServer::builder()
             .listen("127.0.0.1:0".parse().unwrap())
             .user("alice", "password")
-            .share(Share::new("home", MemFsBackend::new().with_file("f.txt", b"data")).user("alice", Access::ReadWrite))
+            .share(
+                Share::of("home", VisitedShare::in_memory().await.with_file("f.txt", b"data").await)
+                    .user("alice", Access::ReadWrite),
+            )
             .build()
             .expect("build");
         let state = server.state();

@@ -6,7 +6,7 @@ use crate::ntstatus;
 
 pub type SmbResult<T> = Result<T, SmbError>;
 
-/// Errors returned by `ShareBackend` and surfaced through the SMB protocol.
+/// Errors of the store, as the protocol tells them.
 ///
 /// `to_nt_status` maps each variant to one NTSTATUS code. Protocol-layer
 /// failures (malformed frames, bad signatures) are handled by the dispatcher
@@ -33,14 +33,10 @@ pub enum SmbError {
     Sharing,
     #[error("not supported")]
     NotSupported,
-    #[error("source and target are on different devices")]
-    NotSameDevice,
     #[error("io: {0}")]
     Io(#[from] std::io::Error),
     #[error("disk full")]
     DiskFull,
-    #[error("disk quota exceeded")]
-    QuotaExceeded,
     /// Any other NTSTATUS failure code, sent as is.
     #[error("status {0:#010x}")]
     Status(u32),
@@ -60,10 +56,8 @@ impl SmbError {
             SmbError::NameInvalid => ntstatus::STATUS_OBJECT_NAME_INVALID,
             SmbError::Sharing => ntstatus::STATUS_SHARING_VIOLATION,
             SmbError::NotSupported => ntstatus::STATUS_NOT_SUPPORTED,
-            SmbError::NotSameDevice => ntstatus::STATUS_NOT_SAME_DEVICE,
             SmbError::Io(_) => ntstatus::STATUS_UNEXPECTED_IO_ERROR,
             SmbError::DiskFull => ntstatus::STATUS_DISK_FULL,
-            SmbError::QuotaExceeded => ntstatus::STATUS_DISK_QUOTA_EXCEEDED,
             SmbError::Status(status) => *status,
         }
     }
@@ -85,7 +79,6 @@ mod tests {
         assert_eq!(SmbError::NameInvalid.to_nt_status(), 0xC000_0033);
         assert_eq!(SmbError::Sharing.to_nt_status(), 0xC000_0043);
         assert_eq!(SmbError::NotSupported.to_nt_status(), 0xC000_00BB);
-        assert_eq!(SmbError::NotSameDevice.to_nt_status(), 0xC000_00D4);
 
         let io_err = SmbError::Io(std::io::Error::other("boom"));
         assert_eq!(io_err.to_nt_status(), 0xC000_00E9);

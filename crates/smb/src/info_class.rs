@@ -4,8 +4,8 @@
 //! Wire encodings per MS-FSCC 2.4 (file info) and MS-FSCC 2.5 (filesystem
 //! info).
 
-use crate::backend::{DirEntry, FileInfo, StreamInfo};
 use crate::utils::utf16le;
+use crate::words::{DirEntry, FileInfo, StreamInfo};
 
 // ---------------------------------------------------------------------------
 // File info classes (MS-FSCC §2.4)

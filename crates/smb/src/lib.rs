@@ -5,26 +5,25 @@
 //!            dispatch   signatures, encryption, compounds; one reply for each request
 //!            handlers   one file for each command
 //!            files      opens, share modes, byte ranges, leases, durable opens, watches
-//!            backend    the traits of the store behind a share, one call for each step
+//!            door       a share as a visitor sees it, and its opens, on the service of all doors
 //! ```
 //!
 //! Crate `larder-smb-wire` has the bytes of messages, of their protection and of logons; `rpc` the
 //! list of shares. `builder` makes a server, `config` changes its users and shares while it runs.
 //!
-//! - A path comes to the store as [`SmbPath`]: relative to the share's root, without `.`, `..` and separators.
+//! - A path comes to the store as [`path::SmbPath`]: relative to the share's root, without `.`, `..` and separators.
 //! - The store judges permissions. This crate judges what an open was granted, before the store is called.
-//! - [`Handle::close`] runs wherever an open ends: CLOSE, TREE_DISCONNECT, LOGOFF, the end of a connection, a
-//!   change by [`ConfigHandle`]. Only a task that is cancelled drops a handle without it.
+//! - An open ends in one way (`files/closing.rs`): CLOSE, TREE_DISCONNECT, LOGOFF, the end of a connection, a
+//!   change by [`ConfigHandle`], a task that is cancelled.
 //! - Share modes, byte ranges, leases and the mark "to be deleted" belong to a file, whatever share and
-//!   connection it was opened by ([`OpenFiles`]). A file is deleted when its last open ends.
+//!   connection it was opened by ([`files::FileTable`]). A file is deleted when its last open ends.
 //! - Renames of a share run one at a time; a CREATE or a delete waits for one in progress. An open follows
 //!   the rename of its path.
-//! - Each [`SmbError`] is one NTSTATUS ([`SmbError::to_nt_status`]).
+//! - Each [`error::SmbError`] is one NTSTATUS.
 
 mod access_mask;
 mod admission;
 mod auth_policy;
-mod backend;
 mod builder;
 mod config;
 pub(crate) mod conn;
@@ -37,7 +36,7 @@ pub mod fuzz;
 mod handlers;
 pub(crate) mod info_class;
 mod moment;
-pub mod ntstatus;
+mod ntstatus;
 mod open_list;
 mod path;
 mod rpc;
@@ -49,24 +48,11 @@ mod state;
 mod tests;
 mod utils;
 mod wildcard;
+mod words;
 
-pub use access_mask::Access;
-pub use admission::{Admission, AdmissionObserver, Room, StrangerAccount, StrangerLedger};
-pub use backend::{
-    BackendCapabilities, DirEntry, DirPage, ExtendedAttribute, FileInfo, FileTimes, Handle, Located, OpenAction,
-    OpenIntent, OpenName, OpenOptions, ShareBackend, StreamInfo, VolumeInfo, Watching,
-};
-pub use builder::{BuildError, SmbServerBuilder};
-pub use bytes::Bytes;
-pub use config::{ConfigError, ConfigHandle};
-pub use error::{SmbError, SmbResult};
-pub use files::{Above, Notice, NoticeKind, Observed, OpenFiles, Standing, Watches};
-pub use handlers::interfaces::{Interfaces, NetworkInterface};
-pub use larder_smb_wire::auth::ntlm::Identity;
-pub use moment::Moment;
-pub use open_list::SmbOpen;
-pub use path::SmbPath;
-pub use security::{Ace, Dacl, SecurityDescriptor, Sid};
-pub use server::{ShutdownHandle, SmbServer};
-pub use share::{Admitted, Doorkeeper, Share, Visitor};
-pub use wildcard::Pattern;
+pub(crate) use access_mask::Access;
+pub(crate) use admission::{Admission, AdmissionObserver, Room, StrangerAccount, StrangerLedger};
+pub(crate) use builder::BuildError;
+pub(crate) use config::{ConfigError, ConfigHandle};
+pub(crate) use server::SmbServer;
+pub(crate) use share::{Admitted, Doorkeeper, Share, Visitor};

@@ -136,6 +136,7 @@ impl SmbPath {
     }
 
     /// Validate `last` and append its components to this path.
+    #[cfg(test)]
     pub fn join(&self, last: &str) -> SmbResult<SmbPath> {
         // Run `last` through the same validator (treating it as a single-
         // component path).

@@ -98,9 +98,6 @@ pub struct Ace {
 }
 
 impl Ace {
-    /// INHERIT_ONLY_ACE: the rule is not about the file itself.
-    pub const INHERIT_ONLY: u8 = 0x08;
-
     fn encode(&self, out: &mut Vec<u8>) {
         let start = out.len();
         out.push(match self.allow {

@@ -25,13 +25,11 @@ pub struct SmbServer {
     /// Listener opened by `bind()`, or by `serve()` if `bind()` was not
     /// called.
     bound: tokio::sync::Mutex<Option<TcpListener>>,
-    /// Bound address, set by `bind()`.
-    local_addr: tokio::sync::Mutex<Option<SocketAddr>>,
 }
 
 impl SmbServer {
     pub(crate) fn from_state(state: ServerState) -> Self {
-        Self { state: Arc::new(state), bound: tokio::sync::Mutex::new(None), local_addr: tokio::sync::Mutex::new(None) }
+        Self { state: Arc::new(state), bound: tokio::sync::Mutex::new(None) }
     }
 
     pub fn config_handle(&self) -> ConfigHandle {
@@ -49,22 +47,7 @@ impl SmbServer {
         let listener = TcpListener::bind(self.state.config.listen_addr).await?;
         let addr = listener.local_addr()?;
         *bound = Some(listener);
-        *self.local_addr.lock().await = Some(addr);
         Ok(addr)
-    }
-
-    /// Returns the actual bound address. `None` if `bind()`/`serve()` have
-    /// not yet been called.
-    pub async fn local_addr(&self) -> Option<SocketAddr> {
-        *self.local_addr.lock().await
-    }
-
-    /// Initiate a graceful shutdown. Stops the accept loop and closes each
-    /// connection once its current request is answered. Takes effect even
-    /// when called before `serve()`.
-    pub fn shutdown(&self) {
-        self.state.shutting_down.store(true, Ordering::Release);
-        self.state.shutdown.notify_waiters();
     }
 
     /// Returns a clonable handle that can request shutdown after `serve()`
@@ -117,7 +100,8 @@ pub struct ShutdownHandle {
 }
 
 impl ShutdownHandle {
-    /// Request a graceful shutdown.
+    /// Stops the accept loop and closes each connection once its current request is answered. Takes
+    /// effect even when called before `serve()`.
     pub fn shutdown(&self) {
         self.shutting_down.store(true, Ordering::Release);
         self.shutdown.notify_waiters();

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::access_mask::Access;
-use crate::backend::ShareBackend;
-use crate::files::{FileTable, OpenFiles, Watches};
+use crate::door::view::VisitedShare;
+use crate::files::{FileTable, Watches};
 use crate::path::SmbPath;
 use larder_smb_wire::auth::ntlm::Identity;
 
@@ -25,8 +25,9 @@ pub struct Visitor<'a> {
 
 /// What a visitor gets who is admitted.
 pub struct Admitted {
-    /// The share as the visitor sees it: opens of the tree go to it. `None`: the share's own backend.
-    pub backend: Option<Arc<dyn ShareBackend>>,
+    /// The share as the visitor sees it: opens of the tree go to it. `None`: as the share has it
+    /// itself.
+    pub view: Option<VisitedShare>,
     pub access: Access,
 }
 
@@ -34,34 +35,27 @@ pub struct Admitted {
 /// locks: it must not wait. This crate knows no rights of its own.
 pub type Doorkeeper = Arc<dyn Fn(&Visitor<'_>) -> Option<Admitted> + Send + Sync>;
 
-/// One share definition, attached to a single backend.
+/// One share definition.
 pub struct Share {
     pub(crate) name: String,
-    pub(crate) backend: Arc<dyn ShareBackend>,
+    /// `None`: IPC$, which has no files.
+    view: Option<VisitedShare>,
+    files: Arc<FileTable>,
     pub(crate) doorkeeper: Doorkeeper,
-    pub(crate) encrypt_data: bool,
-    pub(crate) leases: bool,
-    pub(crate) open_files: OpenFiles,
+    encrypt_data: bool,
+    leases: bool,
 }
 
 impl Share {
-    /// Build a new share with the given name and backend. It admits nobody until it has a doorkeeper.
-    pub fn new(name: impl Into<String>, backend: impl ShareBackend) -> Self {
-        Self {
-            name: name.into(),
-            backend: Arc::new(backend),
-            doorkeeper: Arc::new(|_| None),
-            encrypt_data: false,
-            leases: true,
-            open_files: OpenFiles::default(),
-        }
+    /// Build a new share with the given name and view, and the open files of the store behind it.
+    /// It admits nobody until it has a doorkeeper.
+    pub fn new(name: impl Into<String>, view: VisitedShare, files: Arc<FileTable>) -> Self {
+        Self::with(name, Some(view), files)
     }
 
-    /// The open files of the store behind the share, for a store that has
-    /// several shares.
-    pub fn open_files(mut self, files: OpenFiles) -> Self {
-        self.open_files = files;
-        self
+    fn with(name: impl Into<String>, view: Option<VisitedShare>, files: Arc<FileTable>) -> Self {
+        let doorkeeper: Doorkeeper = Arc::new(|_| None);
+        Self { name: name.into(), view, files, doorkeeper, encrypt_data: false, leases: true }
     }
 
     /// Asks `doorkeeper` about every visitor. A logon as `guest` with an empty password, which the Finder sends
@@ -81,8 +75,9 @@ impl Share {
         self
     }
 
-    /// Whether oplocks and leases are granted on the share's files, and with them durable handles. On by
-    /// default. A change that nobody tells [`OpenFiles`] breaks none: turn them off for a store with such changes.
+    /// Whether oplocks and leases are granted on the share's files, and with them durable handles.
+    /// On by default. A change that nobody tells of breaks none: turn them off for a store with
+    /// such changes.
     pub fn leases(mut self, enabled: bool) -> Self {
         self.leases = enabled;
         self
@@ -126,7 +121,8 @@ impl Caller {
 /// Compiled binding for a single share: the per-server-state form of `Share`.
 pub struct ShareBindings {
     pub name: String,
-    pub backend: Arc<dyn ShareBackend>,
+    /// The share as nobody in particular sees it; `None` of IPC$.
+    view: Option<VisitedShare>,
     doorkeeper: Doorkeeper,
     /// `IPC$` synthetic share. Accepted at TREE_CONNECT; its opens are
     /// named pipes.
@@ -150,20 +146,20 @@ impl ShareBindings {
 
     /// Synthetic IPC$ share, whose opens are named pipes.
     pub fn ipc() -> Arc<Self> {
-        let share = Share::new("IPC$", crate::backend::NotSupportedBackend).leases(false);
-        Self::new(share.doorkeeper(Arc::new(|_| Some(Admitted { backend: None, access: Access::Read }))), true)
+        let share = Share::with("IPC$", None, Arc::default()).leases(false);
+        Self::new(share.doorkeeper(Arc::new(|_| Some(Admitted { view: None, access: Access::Read }))), true)
     }
 
     fn new(share: Share, is_ipc: bool) -> Arc<Self> {
-        let watches = share.backend.watches();
+        let watches = share.view.as_ref().map(VisitedShare::watches).unwrap_or_default();
         Arc::new(Self {
             name: share.name,
-            backend: share.backend,
+            view: share.view,
             doorkeeper: share.doorkeeper,
             is_ipc,
             encrypt_data: share.encrypt_data,
             leases: share.leases,
-            files: share.open_files.0,
+            files: share.files,
             renames: RwLock::default(),
             watches,
         })
@@ -174,8 +170,13 @@ impl ShareBindings {
         (self.doorkeeper)(visitor)
     }
 
+    /// As [`TreeConnect::view`](crate::conn::state::TreeConnect::view), of nobody in particular.
+    pub(crate) fn view(&self) -> Option<&VisitedShare> {
+        self.view.as_ref()
+    }
+
     /// Serializes renames on the share: a rename holds this while it checks
-    /// the target, renames in the backend and moves the open names.
+    /// the target and renames.
     pub(crate) async fn rename_lock(&self) -> RwLockWriteGuard<'_, ()> {
         self.renames.write().await
     }
@@ -185,8 +186,8 @@ impl ShareBindings {
         !self.watches.is_empty() || self.files.has_leased_directories()
     }
 
-    /// Keeps renames out while a CREATE runs from its first backend call
-    /// until its open is in the table, while a delete calls the backend, and
+    /// Keeps renames out while a CREATE runs from its first look at the store
+    /// until its open is in the table, while a delete runs, and
     /// while a modification is told. Each then uses the path the entry has on
     /// the share.
     pub(crate) async fn names_lock(&self) -> RwLockReadGuard<'_, ()> {
@@ -196,8 +197,8 @@ impl ShareBindings {
     /// Tells those who watch of new contents or attributes of the entry at
     /// `path`: the FILE_NOTIFY_CHANGE_* bits `what`.
     pub(crate) async fn modified(&self, path: &SmbPath, what: u32) {
-        if !self.watches.is_empty() {
-            self.backend.modified(path, what).await;
+        if let Some(view) = self.view.as_ref().filter(|_| !self.watches.is_empty()) {
+            view.modified(path, what).await;
         }
     }
 }

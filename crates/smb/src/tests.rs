@@ -2,23 +2,27 @@
 
 use std::sync::Arc;
 
+use crate::builder::SmbServerBuilder;
+use crate::door::open_name::EntryName;
+use crate::door::view::VisitedShare;
 use crate::share::ShareBindings;
 use crate::state::ServerState;
-use crate::{Access, Admitted, Share, SmbServerBuilder};
+use crate::{Access, Admitted, Share};
 use larder_smb_wire::auth::ntlm::UserCreds;
 
 mod async_requests;
 mod chains;
 mod durable;
 mod dynamic_config;
-pub(crate) mod memfs;
 mod notify;
 pub(crate) mod peer;
 mod pipes;
+pub(crate) mod seam;
+pub(crate) mod store;
 
 /// What `path` of `share` leads to.
 pub(crate) async fn index_of(share: &ShareBindings, path: &str) -> u64 {
-    share.backend.locate(&path.parse().unwrap()).await.unwrap().file.unwrap_or_default()
+    share.view().unwrap().locate(&path.parse().unwrap()).await.unwrap().file.unwrap_or_default()
 }
 
 /// The users and shares that a test's server begins with.
@@ -37,17 +41,29 @@ impl Seed {
     }
 }
 
+impl ShareBindings {
+    /// A name that leads to nothing, of an open of `path` that a test has made up.
+    pub(crate) fn name_at(&self, path: &str) -> Arc<EntryName> {
+        self.view().unwrap().name_at(path)
+    }
+}
+
 impl Share {
+    pub(crate) fn of(name: &str, view: VisitedShare) -> Self {
+        let files = Arc::clone(view.core.seam.table.get().unwrap());
+        Self::new(name, view, files)
+    }
+
     /// Everybody reads and writes.
     pub(crate) fn public(self) -> Self {
-        self.doorkeeper(Arc::new(|_| Some(Admitted { backend: None, access: Access::ReadWrite })))
+        self.doorkeeper(Arc::new(|_| Some(Admitted { view: None, access: Access::ReadWrite })))
     }
 
     /// The user too gets `access`.
     pub(crate) fn user(self, name: &'static str, access: Access) -> Self {
         let others = Arc::clone(&self.doorkeeper);
         self.doorkeeper(Arc::new(move |visitor| match visitor.user {
-            Some(user) if user == name => Some(Admitted { backend: None, access }),
+            Some(user) if user == name => Some(Admitted { view: None, access }),
             _ => others(visitor),
         }))
     }

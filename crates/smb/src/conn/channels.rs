@@ -115,10 +115,10 @@ pub(crate) struct Binding {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::Identity;
     use crate::access_mask::Access;
     use crate::conn::state::{Session, TreeConnect};
     use crate::share::ShareBindings;
+    use larder_smb_wire::auth::ntlm::Identity;
 
     fn conn() -> Arc<Connection> {
         Arc::new(Connection::new(uuid::Uuid::nil(), 1 << 16, 1 << 16))

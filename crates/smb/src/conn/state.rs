@@ -14,19 +14,21 @@ use tracing::warn;
 use uuid::Uuid;
 
 use crate::access_mask::Access;
-use crate::backend::{FileTimes, Handle, ShareBackend};
 use crate::conn::channels::{ChannelKeys, Channels};
 use crate::conn::logons::PendingLogons;
 use crate::conn::negotiated::Negotiation;
 use crate::conn::outbound::{Notified, Outbound};
 use crate::conn::pending::PendingOps;
 use crate::conn::table::Table;
+use crate::door::handle::FileHandle;
+use crate::door::view::VisitedShare;
 use crate::error::{SmbError, SmbResult};
 use crate::files::{Begun, ChannelSequence, DurableReg, FileRef, LockSequences, NotifyBudget, OpenSlot, WatchReg};
 use crate::ntstatus;
 use crate::path::SmbPath;
 use crate::rpc::pipe::{Pipe, PipeBudget};
 use crate::share::{Caller, ShareBindings};
+use crate::words::FileTimes;
 
 /// A session's signing key, with the algorithm of its connection.
 #[derive(Clone, Copy)]
@@ -251,8 +253,8 @@ impl Session {
 pub struct TreeConnect {
     pub id: u32,
     pub share: Arc<ShareBindings>,
-    /// The share's backend as the session's user sees it.
-    pub backend: Arc<dyn ShareBackend>,
+    /// The share as the session's user sees it; `None` of IPC$, where no file is opened.
+    pub(crate) view: Option<VisitedShare>,
     pub granted_access: Access,
     /// Locked for one look-up or one change, never across an await.
     opens: std::sync::RwLock<TreeOpens>,
@@ -276,7 +278,12 @@ static NEXT_FILE_ID: AtomicU64 = AtomicU64::new(1);
 
 impl TreeConnect {
     pub fn new(id: u32, share: Arc<ShareBindings>, granted_access: Access) -> Self {
-        Self { id, backend: Arc::clone(&share.backend), share, granted_access, opens: std::sync::RwLock::default() }
+        Self { id, view: share.view().cloned(), share, granted_access, opens: std::sync::RwLock::default() }
+    }
+
+    /// The share as the session's user sees it; STATUS_NOT_SUPPORTED where no file is opened.
+    pub fn view(&self) -> Result<&VisitedShare, u32> {
+        self.view.as_ref().ok_or(ntstatus::STATUS_NOT_SUPPORTED)
     }
 
     fn opens(&self) -> RwLockReadGuard<'_, TreeOpens> {
@@ -347,7 +354,7 @@ impl TreeConnect {
 
 pub struct Open {
     pub file_id: FileId,
-    pub handle: Option<Box<dyn Handle>>,
+    pub handle: Option<Box<FileHandle>>,
     /// Open.GrantedAccess: access mask bits, generic rights already mapped.
     pub granted_access: u32,
     pub is_directory: bool,
@@ -417,10 +424,11 @@ impl Open {
 }
 
 /// Where a directory listing stands between two QUERY_DIRECTORY requests. Thousands of opens of a
-/// connection may be within a listing, so a listing by pages keeps a position and no entries.
+/// connection may be within a listing, so it keeps a position and no entries.
 pub struct DirCursor {
-    /// Entries to give before the pages: "." and "..", and the listing of a backend without pages.
-    pub entries: VecDeque<crate::backend::DirEntry>,
+    /// Entries to give before the pages: "." and "..", and the one that a pattern without wildcards
+    /// names.
+    pub entries: VecDeque<crate::words::DirEntry>,
     /// Pattern used for the current listing. RESTART_SCANS and REOPEN re-list
     /// with the request's pattern.
     pub pattern: Option<String>,

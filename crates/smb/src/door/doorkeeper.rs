@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::Visitor;
+use crate::share::Visitor;
 use larder_fs::Cred;
 use larder_people::{Door, Share, User, Who};
 use parking_lot::RwLock;

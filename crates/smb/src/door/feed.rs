@@ -14,7 +14,6 @@ use std::collections::HashSet;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use crate::OpenFiles;
 use larder_base::task;
 use larder_files::Files;
 use larder_fs::{Event, Ino, Witness};
@@ -28,9 +27,21 @@ use super::tracker::EntryTracker;
 /// after another does not start it each time.
 const LINGER: Duration = Duration::from_secs(5);
 
+/// What others have changed.
+#[derive(Clone, Copy, Debug)]
+pub enum OutsideChange {
+    /// The data or the entries of a file or directory.
+    Of(Ino),
+    /// Size, times or attributes of a file, by somebody who does not know its directories.
+    OfAnEntry,
+    /// Of any file: changes were lost.
+    OfAnything,
+}
+
 pub struct Feed {
-    files: Files,
-    open_files: OpenFiles,
+    pub(super) files: Files,
+    /// Breaks the leases that a change makes stale.
+    heard: Box<dyn Fn(OutsideChange) + Send + Sync>,
     /// Of the volume's shares.
     origins: RwLock<HashSet<u32>>,
     pub tracker: Arc<EntryTracker>,
@@ -59,9 +70,9 @@ impl Drop for FeedHold {
 }
 
 impl Feed {
-    pub fn new(files: Files, open_files: OpenFiles) -> Arc<Self> {
+    pub fn new(files: Files, heard: Box<dyn Fn(OutsideChange) + Send + Sync>) -> Arc<Self> {
         let (origins, tracker, state) = (RwLock::default(), Arc::default(), Mutex::default());
-        Arc::new(Self { files, open_files, origins, tracker, state })
+        Arc::new(Self { files, heard, origins, tracker, state })
     }
 
     /// A share comes.
@@ -110,7 +121,7 @@ impl Feed {
                 }
                 Err(RecvError::Lagged(lost)) => {
                     feed.tracker.lost();
-                    feed.open_files.changed_outside(None);
+                    (feed.heard)(OutsideChange::OfAnything);
                     lost
                 }
                 Err(RecvError::Closed) => return feed.state.lock().seen = None,
@@ -129,11 +140,11 @@ impl Feed {
     }
 
     fn break_leases(&self, event: Event) {
-        let changed = |ino: Ino| self.open_files.changed_outside(Some(ino.0));
+        let changed = |ino: Ino| (self.heard)(OutsideChange::Of(ino));
         match event {
             Event::Attr { ino, .. } | Event::Data { ino, .. } | Event::Modified { ino, .. } => {
                 changed(ino);
-                self.open_files.entry_changed_outside();
+                (self.heard)(OutsideChange::OfAnEntry);
             }
             Event::Added { dir, .. } => changed(dir),
             Event::Removed { dir, ino, .. } => {
@@ -146,7 +157,7 @@ impl Feed {
                     changed(to);
                 }
             }
-            Event::Lost { .. } => self.open_files.changed_outside(None),
+            Event::Lost { .. } => (self.heard)(OutsideChange::OfAnything),
         }
     }
 }

@@ -14,27 +14,28 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::{
-    DirEntry, DirPage, ExtendedAttribute, FileInfo, FileTimes, Handle, OpenName, Pattern, SecurityDescriptor, SmbError,
-    SmbResult, StreamInfo, Watching,
-};
-use async_trait::async_trait;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
+use larder_base::boxed;
 use larder_files::Open;
 use larder_fs::{
-    AllocateMode, Attr, Cred, FileKind, FsError, IO_BYTES_MAX, Ino, NameMatch, ReadData, SeekTo, SetAttr, SetTime,
-    Stability, XattrMode,
+    AllocateMode, Attr, Cred, FileKind, FsError, IO_BYTES_MAX, Ino, NameMatch, SeekTo, SetAttr, SetTime, Stability,
+    XattrMode,
 };
+
+use crate::error::{SmbError, SmbResult};
+use crate::files::Watching;
+use crate::security::SecurityDescriptor;
+#[cfg(test)]
+use crate::tests::seam::Step;
+use crate::words::{DirEntry, DirPage, ExtendedAttribute, FileInfo, FileTimes, StreamInfo};
 
 use super::open_name::EntryName;
 use super::stats::Op;
 use super::status::OrStatus;
-use super::tree::Core;
+use super::view::Core;
 use super::{names, rights, security, times};
 
 const ATTRIBUTES_BYTES_MAX: usize = 64 << 10;
-/// Entries that one page of a listing asks the volume for: about as many as fit one answer.
-const PAGE_ENTRIES: usize = 1024;
 /// The namespace of users' extended attributes.
 const USER_SPACE: &[u8] = b"user.";
 /// Allocation sizes are told in these units, as `volume_info` says.
@@ -55,41 +56,37 @@ pub struct FileHandle {
     /// (`files/file_ref.rs`).
     pub _open: Open,
     pub entry_name: Arc<EntryName>,
+    #[cfg(test)]
+    pub _counted: Arc<()>,
 }
 
-#[async_trait]
-impl Handle for FileHandle {
-    fn is_past(&self) -> bool {
+impl FileHandle {
+    /// Whether the file is one of the past, which nobody writes.
+    pub fn is_past(&self) -> bool {
         self.ino.is_past()
     }
 
-    fn asks_for_removal(&self) -> bool {
+    /// The open's client asks for the file's removal, which happens by [`EntryName::remove`] later.
+    /// `false`: it may not.
+    pub fn asks_for_removal(&self) -> bool {
         self.core.files.check_unblocked(&self.who).is_ok()
     }
 
-    fn name(&self) -> Arc<dyn OpenName> {
-        self.entry_name.clone()
+    /// The name that the open was made by.
+    pub fn name(&self) -> Arc<EntryName> {
+        Arc::clone(&self.entry_name)
     }
 
-    async fn read(&self, offset: u64, len: u32) -> SmbResult<Bytes> {
-        let mut data = self.read_data(offset, len).await?;
-        if data.chunks.len() == 1 {
-            return Ok(data.chunks.swap_remove(0));
-        }
-        let mut joined = BytesMut::with_capacity(data.len());
-        data.chunks.iter().for_each(|chunk| joined.extend_from_slice(chunk));
-        Ok(joined.freeze())
+    /// Up to `len` bytes at `offset`, in the pieces that the store has (`handle.moves_bytes`).
+    pub async fn read_chunks(&self, offset: u64, len: u32) -> SmbResult<Vec<Bytes>> {
+        let _op = self.core.stats.begin(Op::Read);
+        let data = self.core.files.read(self.ino, offset, (len as usize).min(IO_BYTES_MAX)).await.or_status()?;
+        self.core.stats.read(data.len());
+        Ok(data.chunks)
     }
 
-    async fn read_chunks(&self, offset: u64, len: u32) -> SmbResult<Vec<Bytes>> {
-        Ok(self.read_data(offset, len).await?.chunks)
-    }
-
-    async fn write(&self, offset: u64, data: &[u8]) -> SmbResult<u32> {
-        self.write_bytes(offset, Bytes::copy_from_slice(data)).await
-    }
-
-    async fn write_bytes(&self, offset: u64, data: Bytes) -> SmbResult<u32> {
+    /// Writes `data`, part of the frame that carried it, at `offset`. Returns the bytes written.
+    pub async fn write_bytes(&self, offset: u64, data: Bytes) -> SmbResult<u32> {
         let _op = self.core.stats.begin(Op::Write);
         let len = data.len() as u32;
         self.core.files.write(&self.who, self.ino, offset, vec![data], Stability::Unstable).await.or_status()?;
@@ -97,38 +94,56 @@ impl Handle for FileHandle {
         Ok(len)
     }
 
-    fn identity(&self) -> Option<(u128, u64)> {
-        Some((self.core.files.id().as_u128(), self.ino.0))
+    /// Whether both are opens of one store.
+    fn is_beside(&self, source: &FileHandle) -> bool {
+        self.core.files.id() == source.core.files.id()
     }
 
-    async fn share_from(&self, (store, source): (u128, u64), from: u64, to: u64, len: u64) -> SmbResult<bool> {
-        if store != self.core.files.id().as_u128() {
+    /// Whether both are opens of one file.
+    pub fn is_same_file(&self, other: &FileHandle) -> bool {
+        self.is_beside(other) && self.ino == other.ino
+    }
+
+    /// Lets `len` bytes from `to` on be those that `source` has from `from` on, all or nothing,
+    /// without copying them. `false`: this cannot be done, the bytes have to be copied.
+    #[boxed]
+    pub async fn share_from(&self, source: &FileHandle, from: u64, to: u64, len: u64) -> SmbResult<bool> {
+        if !self.is_beside(source) {
             return Ok(false);
         }
         let _op = self.core.stats.begin(Op::Write);
-        match self.core.files.clone_range(&self.who, (Ino(source), from), (self.ino, to), len).await {
+        match self.core.files.clone_range(&self.who, (source.ino, from), (self.ino, to), len).await {
             Ok(_) => Ok(true),
             Err(FsError::NotSupported | FsError::FileTooLarge | FsError::Busy(_)) => Ok(false),
             Err(error) => Err(error).or_status(),
         }
     }
 
-    async fn copy_from(&self, (store, source): (u128, u64), from: u64, to: u64, len: u64) -> SmbResult<u64> {
-        if store != self.core.files.id().as_u128() {
+    /// As [`FileHandle::share_from`], of as much from the front as can be done at once, and in
+    /// whatever way is best: the number of bytes.
+    #[boxed]
+    pub async fn copy_from(&self, source: &FileHandle, from: u64, to: u64, len: u64) -> SmbResult<u64> {
+        if !self.is_beside(source) {
             return Ok(0);
         }
         let _op = self.core.stats.begin(Op::Write);
-        self.core.files.copy_range(&self.who, (Ino(source), from), (self.ino, to), len).await.or_status()
+        self.core.files.copy_range(&self.who, (source.ino, from), (self.ino, to), len).await.or_status()
     }
 
-    async fn flush(&self) -> SmbResult<()> {
+    /// Makes what was written durable.
+    #[boxed]
+    pub async fn flush(&self) -> SmbResult<()> {
         let _op = self.core.stats.begin(Op::Sync);
         self.core.files.commit(self.ino).await.or_status()?;
         Ok(())
     }
 
-    async fn stat(&self) -> SmbResult<FileInfo> {
+    /// What the open is of, now.
+    #[boxed]
+    pub async fn stat(&self) -> SmbResult<FileInfo> {
         let _op = self.core.stats.begin(Op::GetAttributes);
+        #[cfg(test)]
+        self.core.seam.pass(Step::Stat(&self.name)).await?;
         let mut info = info(self.name.clone(), &self.attr().await?);
         if self.base.is_some() {
             let data = self.core.files.getattr(self.ino).await.or_status()?;
@@ -140,7 +155,11 @@ impl Handle for FileHandle {
         Ok(info)
     }
 
-    async fn set_times(&self, times: FileTimes) -> SmbResult<()> {
+    /// Sets times; `None` leaves one alone. The time of the last change cannot be set.
+    #[boxed]
+    pub async fn set_times(&self, times: FileTimes) -> SmbResult<()> {
+        #[cfg(test)]
+        let times = self.core.seam.kept(times);
         let to = |time: Option<u64>| time.map(times::timestamp);
         let set = SetAttr {
             atime: to(times.last_access_time).map(SetTime::To),
@@ -154,24 +173,31 @@ impl Handle for FileHandle {
         self.set(set).await
     }
 
-    async fn set_attributes(&self, attributes: u32) -> SmbResult<()> {
+    /// Sets the attributes (MS-FSCC 2.6) that a client may set; those left out are cleared.
+    #[boxed]
+    pub async fn set_attributes(&self, attributes: u32) -> SmbResult<()> {
         let kept = self.attr().await?.dos & rights::DOS_SPARSE;
         self.set(SetAttr { dos: Some(attributes & rights::DOS_SETTABLE | kept), ..SetAttr::default() }).await
     }
 
-    async fn security(&self) -> SmbResult<SecurityDescriptor> {
+    /// The file's owner, group and DACL.
+    #[boxed]
+    pub async fn security(&self) -> SmbResult<SecurityDescriptor> {
         let _op = self.core.stats.begin(Op::GetAttributes);
         let (attr, acl) = self.core.files.acl(self.owner()).await.or_status()?;
         Ok(security::descriptor(&attr, acl.as_deref()))
     }
 
-    /// The open was granted the right to change what is changed.
-    async fn set_security(&self, descriptor: SecurityDescriptor) -> SmbResult<()> {
+    /// Changes the parts that `descriptor` has. The open was granted the right to.
+    #[boxed]
+    pub async fn set_security(&self, descriptor: SecurityDescriptor) -> SmbResult<()> {
         let _op = self.core.stats.begin(Op::SetAttributes);
         security::set(&self.core.files, &self.who, self.owner(), &descriptor).await
     }
 
-    async fn set_sparse(&self, sparse: bool) -> SmbResult<()> {
+    /// Marks a file as sparse, or not. [`FileHandle::set_attributes`] leaves the mark alone.
+    #[boxed]
+    pub async fn set_sparse(&self, sparse: bool) -> SmbResult<()> {
         let dos = self.attr().await?.dos;
         let to = if sparse { dos | rights::DOS_SPARSE } else { dos & !rights::DOS_SPARSE };
         if to == dos {
@@ -180,7 +206,9 @@ impl Handle for FileHandle {
         self.set(SetAttr { dos: Some(to), ..SetAttr::default() }).await
     }
 
-    async fn zero_range(&self, range: Range<u64>) -> SmbResult<()> {
+    /// Makes `range` read as zeros, giving up its storage. The file's size stays.
+    #[boxed]
+    pub async fn zero_range(&self, range: Range<u64>) -> SmbResult<()> {
         let end = range.end.min(self.core.files.getattr(self.ino).await.or_status()?.size);
         if range.start >= end {
             return Ok(());
@@ -190,7 +218,9 @@ impl Handle for FileHandle {
         Ok(())
     }
 
-    async fn allocated_ranges(&self, range: Range<u64>, max: usize) -> SmbResult<Vec<Range<u64>>> {
+    /// The parts of `range` that have storage, in order, up to `max` of them.
+    #[boxed]
+    pub async fn allocated_ranges(&self, range: Range<u64>, max: usize) -> SmbResult<Vec<Range<u64>>> {
         let mut ranges = Vec::new();
         let mut at = range.start;
         while at < range.end && ranges.len() < max {
@@ -206,14 +236,18 @@ impl Handle for FileHandle {
         Ok(ranges)
     }
 
-    async fn truncate(&self, len: u64) -> SmbResult<()> {
+    /// Cuts the file to `len` bytes, or extends it.
+    #[boxed]
+    pub async fn truncate(&self, len: u64) -> SmbResult<()> {
         let _op = self.core.stats.begin(Op::SetAttributes);
         let set = SetAttr { size: Some(len), ..SetAttr::default() };
         self.core.files.setattr(&self.who, self.ino, set).await.or_status()?;
         Ok(())
     }
 
-    async fn extended_attributes(&self) -> SmbResult<Vec<ExtendedAttribute>> {
+    /// The extended attributes of users.
+    #[boxed]
+    pub async fn extended_attributes(&self) -> SmbResult<Vec<ExtendedAttribute>> {
         let files = &self.core.files;
         let (mut found, mut bytes) = (Vec::new(), 0);
         for name in files.listxattr(&self.who, self.owner()).await.or_status()? {
@@ -234,7 +268,9 @@ impl Handle for FileHandle {
         Ok(found)
     }
 
-    async fn set_extended_attribute(&self, attribute: ExtendedAttribute) -> SmbResult<()> {
+    /// Sets one, or removes it if its value is empty.
+    #[boxed]
+    pub async fn set_extended_attribute(&self, attribute: ExtendedAttribute) -> SmbResult<()> {
         let _op = self.core.stats.begin(Op::SetAttributes);
         let (files, owner) = (&self.core.files, self.owner());
         let name = self.stored_attribute(&attribute.name).await?;
@@ -247,65 +283,37 @@ impl Handle for FileHandle {
         }
     }
 
-    async fn streams(&self) -> SmbResult<Vec<StreamInfo>> {
+    /// The streams of the file or directory (of a stream: of what it belongs to), the data of a
+    /// file itself first.
+    #[boxed]
+    pub async fn streams(&self) -> SmbResult<Vec<StreamInfo>> {
         let _op = self.core.stats.begin(Op::List);
         self.list_streams().await
     }
 
-    /// Whole listings are for patterns without wildcards, which name at most one entry, and for callers
-    /// that cannot do with pages.
-    async fn list_dir(&self, pattern: Option<&str>) -> SmbResult<Vec<DirEntry>> {
-        if let Some(name) = pattern.filter(|p| !p.contains(['*', '?', '<', '>', '"'])) {
-            return self.list_one(name).await;
-        }
-        let matcher = pattern.map(|p| Pattern::new(p, true));
-        let mut entries = Vec::new();
-        let mut after = 0;
-        loop {
-            let page = self.page(after, PAGE_ENTRIES).await?;
-            entries
-                .extend(page.entries.into_iter().filter(|e| matcher.as_ref().is_none_or(|m| m.matches(&e.info.name))));
-            if page.end {
-                return Ok(entries);
-            }
-            after = page.next;
-        }
-    }
-
-    async fn list_dir_page(&self, after: u64, max: usize) -> SmbResult<Option<DirPage>> {
-        self.page(after, max).await.map(Some)
-    }
-
-    async fn close(self: Box<Self>) -> SmbResult<()> {
-        Ok(())
-    }
-
-    fn maximal_access(&self) -> u32 {
+    /// The rights that permissions of the file allow this open's user.
+    pub fn maximal_access(&self) -> u32 {
         self.rights
     }
 
-    /// Windows counts names; a directory has one, whatever POSIX counts.
-    async fn link_count(&self) -> SmbResult<u32> {
+    /// Windows counts names; a directory has one, whatever POSIX counts. 0: it was removed.
+    #[boxed]
+    pub async fn link_count(&self) -> SmbResult<u32> {
         let attr = self.attr().await?;
         Ok(if attr.kind == FileKind::Directory { attr.nlink.min(1) } else { attr.nlink })
     }
 
-    async fn dir_is_empty(&self) -> SmbResult<bool> {
+    /// Whether a directory has no entries, shown or not.
+    #[boxed]
+    pub async fn dir_is_empty(&self) -> SmbResult<bool> {
         let listing = self.core.files.readdir(&Cred::root(), self.ino, 0, 1, false).await.or_status()?;
         Ok(listing.entries.is_empty())
     }
 
-    async fn watch(&self) -> Watching {
-        self.core.door.notices.watch(self.ino).await
-    }
-}
-
-impl FileHandle {
-    async fn read_data(&self, offset: u64, len: u32) -> SmbResult<ReadData> {
-        let _op = self.core.stats.begin(Op::Read);
-        let data = self.core.files.read(self.ino, offset, (len as usize).min(IO_BYTES_MAX)).await.or_status()?;
-        self.core.stats.read(data.len());
-        Ok(data)
+    /// Before a first CHANGE_NOTIFY on this directory: those who watch are told of changes of its
+    /// entries, and of all below it, as long as the result is kept ([`super::notices`]).
+    pub async fn watch(&self) -> Watching {
+        self.core.notices.watch(self.ino).await
     }
 
     /// The file itself, or the file that a stream belongs to (`streams.attributes_of_the_file`).
@@ -341,21 +349,26 @@ impl FileHandle {
         Ok(())
     }
 
-    async fn list_one(&self, name: &str) -> SmbResult<Vec<DirEntry>> {
-        // The library lists these two itself.
+    /// The entry that a client calls `name`, for a pattern without wildcards.
+    #[boxed]
+    pub async fn list_one(&self, name: &str) -> SmbResult<Option<DirEntry>> {
+        // QUERY_DIRECTORY lists these two itself.
         if matches!(name, "." | "..") {
-            return Ok(Vec::new());
+            return Ok(None);
         }
         let _op = self.core.stats.begin(Op::List);
         let (attr, stored) = match self.core.find_stored(&self.who, self.ino, name).await {
             Ok(found) => found,
-            Err(FsError::NotFound | FsError::NameTooLong) => return Ok(Vec::new()),
+            Err(FsError::NotFound | FsError::NameTooLong) => return Ok(None),
             Err(e) => return Err(super::status::status(e)),
         };
-        Ok(self.entry(&stored, attr, 0).await.into_iter().collect())
+        Ok(self.entry(&stored, attr, 0).await)
     }
 
-    async fn page(&self, after: u64, max: usize) -> SmbResult<DirPage> {
+    /// The entries after position `after` (0 from the start), at most `max` of them. Positions stay
+    /// good while entries come and go.
+    #[boxed]
+    pub async fn list_page(&self, after: u64, max: usize) -> SmbResult<DirPage> {
         let _op = self.core.stats.begin(Op::List);
         let end = if after == 0 { u64::MAX } else { self.list_end.load(Ordering::Relaxed) };
         let listing = self.core.files.readdir_before(&self.who, self.ino, after, end, max, true).await;

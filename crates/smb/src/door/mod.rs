@@ -1,13 +1,13 @@
 //! SMB 2 and 3.
 //!
-//! The protocol is in `larder-smb`; this module has its storage (a volume) and its users.
-//! The library keeps the state of MS-SMB2 per open and per file: share modes,
+//! This module has the storage of the protocol (a volume) and its users.
+//! The crate keeps the state of MS-SMB2 per open and per file: share modes,
 //! byte-range locks, leases, durable handles, delete-on-close, change notification. The volume keeps
 //! everything else.
 //!
 //! ```text
-//!   client -> larder-smb -> Tree (one per user and share)  -> Volume
-//!                    ^         `-> FileHandle (one per open) -> Volume
+//!   client -> larder-smb -> VisitedShare (one per user and share) -> Files
+//!                    ^         `-> FileHandle (one per open)    -> Files
 //!                    `---- Feed <- events of the volume, from all protocols
 //! ```
 //!
@@ -22,12 +22,13 @@
 //! - `smb.others_stay`: when a user comes, goes or gets other rights on a share, the connections of the other users stay.
 
 mod doorkeeper;
-mod feed;
-mod handle;
+pub(crate) mod feed;
+pub(crate) mod handle;
 mod interfaces;
 pub(crate) mod names;
 mod notices;
-mod open_name;
+pub(crate) mod open_name;
+mod parts;
 mod rights;
 pub mod secret;
 mod security;
@@ -38,8 +39,7 @@ mod streams;
 mod tests;
 pub(crate) mod times;
 mod tracker;
-mod tree;
-mod volume_door;
+pub(crate) mod view;
 
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
@@ -47,7 +47,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
-pub use crate::SmbOpen;
+pub use crate::open_list::SmbOpen;
 use crate::{
     Access, Admission, AdmissionObserver, Admitted, ConfigError, ConfigHandle, Room, Share, StrangerAccount,
     StrangerLedger, Visitor,
@@ -64,9 +64,9 @@ use larder_doors::parties::{Parties, Party, PartyPlace};
 use larder_doors::share::ServedShare;
 use larder_doors::strangers::{Budget, Meter, Stranger, Strangers};
 use larder_doors::unread::{DOOR_BYTES_MAX, Entered, Unread};
+pub(crate) use parts::VolumeDoors;
 pub use rights::{granted, is_kept};
-use tree::{Core, Tree};
-use volume_door::VolumeDoors;
+use view::{Core, VisitedShare};
 
 /// Requests may carry this much data; clients ask for less where they like.
 const IO_BYTES: u32 = 4 << 20;
@@ -297,25 +297,26 @@ impl SmbServer {
     }
 
     async fn add_share(&self, served: &ServedShare) -> Result<Arc<Doorkeeper>, SmbError> {
-        let (door, files) = self.doors.of(&served.files);
+        let part = self.doors.part(&served.files);
         let keeper = Arc::new(Doorkeeper::new(self.directory.clone(), Arc::clone(&served.share)));
-        let core = Arc::new(Core { files, root: served.root, door: door.clone(), stats: self.stats.clone() });
+        let core = Core::new(part.files, served.root, (part.feed, part.notices), Arc::clone(&self.stats));
+        let core = Arc::new(core);
         // Another machine's changes would break no lease.
-        let share = Share::new(&served.share.name, Tree::new(Arc::clone(&core), Cred::root(), false))
-            .open_files(door.open_files.clone())
-            .leases(!served.files.is_followed())
-            .doorkeeper(admitting(core, Arc::clone(&keeper)));
+        let share =
+            Share::new(&served.share.name, VisitedShare::new(Arc::clone(&core), Cred::root(), false), part.table)
+                .leases(!served.files.is_followed())
+                .doorkeeper(admitting(core, Arc::clone(&keeper)));
         self.config.add_share(if served.share.encrypt { share.encrypt_data() } else { share }).await?;
         Ok(keeper)
     }
 }
 
-/// Each visitor who is admitted has a tree of the share as that visitor.
+/// Each visitor who is admitted has a view of the share of its own.
 fn admitting(core: Arc<Core>, keeper: Arc<Doorkeeper>) -> crate::Doorkeeper {
     Arc::new(move |visitor: &Visitor<'_>| {
         let (cred, may_write) = keeper.admit(visitor)?;
         let access = if may_write { Access::ReadWrite } else { Access::Read };
-        Some(Admitted { backend: Some(Arc::new(Tree::new(Arc::clone(&core), cred, may_write))), access })
+        Some(Admitted { view: Some(VisitedShare::new(Arc::clone(&core), cred, may_write)), access })
     })
 }
 

@@ -23,7 +23,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use crate::{Above, Notice, NoticeKind, Watches};
+use crate::files::{Above, Notice, NoticeKind, Watches, Watching};
 use bytes::Bytes;
 use larder_base::task;
 use larder_files::{Files, HostWatch};
@@ -58,13 +58,13 @@ struct State {
 }
 
 /// Keeps events being told, until it is dropped.
-struct Watching {
+struct Watched {
     notices: Arc<Notices>,
     /// Of a folder of the host.
     _by_host: Option<HostWatch>,
 }
 
-impl Drop for Watching {
+impl Drop for Watched {
     fn drop(&mut self) {
         self.notices.state.lock().watching -= 1;
     }
@@ -98,7 +98,7 @@ impl Notices {
     }
 
     /// Before a watch of `dir` is armed: it hears of no change that was answered before.
-    pub async fn watch(self: &Arc<Self>, dir: Ino) -> crate::Watching {
+    pub async fn watch(self: &Arc<Self>, dir: Ino) -> Watching {
         {
             let mut state = self.state.lock();
             state.watching += 1;
@@ -108,7 +108,7 @@ impl Notices {
                 task::spawn(Self::run(Arc::downgrade(self), events, witness));
             }
         }
-        let mut watching = Watching { notices: self.clone(), _by_host: None };
+        let mut watching = Watched { notices: self.clone(), _by_host: None };
         match self.files.watch_host(dir).await {
             Ok(by_host) => watching._by_host = by_host,
             Err(error) if !self.is_blind.swap(true, Ordering::Relaxed) => {

@@ -10,19 +10,23 @@
 
 use std::sync::Arc;
 
-use crate::{OpenName, SmbError, SmbPath, SmbResult};
-use async_trait::async_trait;
 use bytes::Bytes;
+use larder_base::boxed;
 use larder_files::HeldInode;
 use larder_fs::{Aspects, Attr, Cred, FileId, FileKind, FsError, FsResult, Ino, NameMatch};
 use parking_lot::Mutex;
+
+use crate::error::{SmbError, SmbResult};
+use crate::path::SmbPath;
+#[cfg(test)]
+use crate::tests::seam::Step;
 
 use super::feed::FeedHold;
 use super::names;
 use super::stats::Op;
 use super::status::{OrStatus, status};
 use super::tracker::{EntryAt, TrackedEntry};
-use super::tree::{RACES_MAX, Tree, of_today};
+use super::view::{RACES_MAX, VisitedShare, of_today};
 
 /// The entry of an open, and what it leads to: for a symbolic link that was followed, the link.
 pub struct OpenEntry {
@@ -39,8 +43,11 @@ struct ShownPath {
     path: SmbPath,
 }
 
+/// The name of an open as the store has it now: whoever renames it or a directory above it, it
+/// stays the name of what was opened. It outlives the handle. Operations on a name that is gone, or
+/// that leads to something else by now, fail with [`SmbError::NotFound`].
 pub struct EntryName {
-    tree: Tree,
+    view: VisitedShare,
     opened_as: SmbPath,
     /// The inode that is open.
     ino: Ino,
@@ -57,7 +64,7 @@ pub struct EntryName {
 impl EntryName {
     /// `directory_renames` were counted before the path was walked.
     pub fn new(
-        (tree, ino): (Tree, Ino),
+        (view, ino): (VisitedShare, Ino),
         opened_as: SmbPath,
         entry: Option<OpenEntry>,
         file: Option<Arc<EntryName>>,
@@ -68,8 +75,8 @@ impl EntryName {
             let at = entry.tracked.at();
             ShownPath { directory_renames, at, path: opened_as.clone() }
         });
-        let hold = tree.core.door.feed.hold();
-        Self { tree, opened_as, ino, entry, file, shown: Mutex::new(shown), _held: held, _hold: hold }
+        let hold = view.core.feed.hold();
+        Self { view, opened_as, ino, entry, file, shown: Mutex::new(shown), _held: held, _hold: hold }
     }
 
     fn entry(&self) -> FsResult<&OpenEntry> {
@@ -78,8 +85,8 @@ impl EntryName {
 
     /// The directory, the stored name and the attributes of what it leads to, which is what it led to at the open.
     async fn find(&self) -> FsResult<(Ino, Bytes, Attr)> {
-        let (files, entry) = (&self.tree.core.files, self.entry()?);
-        self.tree.core.door.feed.settle().await;
+        let (files, entry) = (&self.view.core.files, self.entry()?);
+        self.view.core.feed.settle().await;
         for _ in 0..RACES_MAX {
             let at = entry.tracked.at();
             if let Some(attr) = self.leads_to_it(at.dir, &at.name).await? {
@@ -108,7 +115,7 @@ impl EntryName {
     }
 
     async fn leads_to_it(&self, dir: Ino, name: &[u8]) -> FsResult<Option<Attr>> {
-        match self.tree.core.files.lookup(&Cred::root(), dir, name, NameMatch::Exact).await {
+        match self.view.core.files.lookup(&Cred::root(), dir, name, NameMatch::Exact).await {
             Ok(attr) => Ok(Some(attr).filter(|attr| self.entry.as_ref().is_some_and(|entry| entry.id == attr.id))),
             Err(FsError::NotFound | FsError::Stale | FsError::NotDirectory) => Ok(None),
             Err(error) => Err(error),
@@ -132,9 +139,9 @@ impl EntryName {
     }
 
     async fn rename_once(&self, at: (Ino, Bytes, Attr), to: &SmbPath, replace: bool) -> SmbResult<()> {
-        let Some((to_dir, to_name)) = self.tree.parent(to).await? else { return Err(SmbError::AccessDenied) };
+        let Some((to_dir, to_name)) = self.view.parent(to).await? else { return Err(SmbError::AccessDenied) };
         let (from_dir, from_name, attr) = at;
-        let kept = self.tree.rename_onto((from_dir, from_name, attr), (to_dir.id.ino, to_name), replace).await?;
+        let kept = self.view.rename_onto((from_dir, from_name, attr), (to_dir.id.ino, to_name), replace).await?;
         if let (Some(kept), Some(entry)) = (kept, &self.entry) {
             entry.tracked.moved(to_dir.id.ino, kept);
         }
@@ -142,7 +149,7 @@ impl EntryName {
     }
 
     async fn present_path(&self) -> FsResult<SmbPath> {
-        let core = &self.tree.core;
+        let core = &self.view.core;
         if let Some(file) = &self.file {
             let name = self.entry()?.tracked.at().name;
             return Ok(Box::pin(file.present_path()).await?.with_stream(&String::from_utf8_lossy(&name)));
@@ -151,8 +158,8 @@ impl EntryName {
         if self.entry.is_none() || self.opened_as.moment().is_some() {
             return Ok(self.opened_as.clone());
         }
-        core.door.feed.settle().await;
-        let renames = core.door.feed.tracker.directory_renames();
+        core.feed.settle().await;
+        let renames = core.feed.tracker.directory_renames();
         let at = self.entry()?.tracked.at();
         if let Some(shown) = &*self.shown.lock()
             && !core.files.has_outsiders()
@@ -171,30 +178,48 @@ impl EntryName {
     }
 }
 
-#[async_trait]
-impl OpenName for EntryName {
-    fn opened_as(&self) -> &SmbPath {
+impl EntryName {
+    /// The path of the CREATE.
+    pub fn opened_as(&self) -> &SmbPath {
         &self.opened_as
     }
 
-    async fn dir(&self) -> Option<u64> {
+    /// The id of the directory that holds it now, of a stream that of its file. `None` when it is
+    /// gone, and for the root.
+    #[boxed]
+    pub async fn dir(&self) -> Option<u64> {
         match &self.file {
-            Some(file) => Box::pin(file.dir()).await,
+            Some(file) => file.dir().await,
             None => self.find().await.ok().map(|(dir, ..)| dir.0),
         }
     }
 
-    async fn path(&self) -> SmbResult<SmbPath> {
+    /// The path in the share now.
+    #[boxed]
+    pub async fn path(&self) -> SmbResult<SmbPath> {
         self.present_path().await.or_status()
     }
 
-    async fn rename(&self, to: &SmbPath, replace: bool) -> SmbResult<()> {
-        let _op = self.tree.core.stats.begin(Op::Rename);
+    /// Gives what was opened the name `to` in place of this one, as the open's user; a stream the
+    /// name of the stream of `to`.
+    ///
+    /// Fails with [`SmbError::Exists`] where the name is taken, unless `replace` is set. An
+    /// existing directory is never replaced ([`SmbError::AccessDenied`]).
+    #[boxed]
+    pub async fn rename(&self, to: &SmbPath, replace: bool) -> SmbResult<()> {
+        let renamed = self.rename_to(to, replace).await;
+        #[cfg(test)]
+        self.view.core.seam.pass(Step::Renamed).await?;
+        renamed
+    }
+
+    async fn rename_to(&self, to: &SmbPath, replace: bool) -> SmbResult<()> {
+        let _op = self.view.core.stats.begin(Op::Rename);
         of_today(&self.opened_as).and(of_today(to))?;
         match (&self.file, to.stream()) {
             (Some(file), Some(stream)) => {
                 let (dir, from, attr) = self.find().await.or_status()?;
-                self.tree.rename_stream(file.ino, (dir, &from, attr), stream, replace).await?;
+                self.view.rename_stream(file.ino, (dir, &from, attr), stream, replace).await?;
                 self.entry().or_status()?.tracked.moved(dir, Bytes::copy_from_slice(stream.as_bytes()));
                 Ok(())
             }
@@ -203,17 +228,21 @@ impl OpenName for EntryName {
         }
     }
 
-    async fn link(&self, to: &SmbPath, replace: bool) -> SmbResult<()> {
+    /// Makes `to` a further name of the file that was opened; fails as [`EntryName::rename`] does.
+    #[boxed]
+    pub async fn link(&self, to: &SmbPath, replace: bool) -> SmbResult<()> {
         of_today(to)?;
         // A file that has lost the name of the open is about to go.
         self.find().await.or_status()?;
-        self.tree.link(self.ino, to, replace).await
+        self.view.link(self.ino, to, replace).await
     }
 
-    async fn remove(&self) -> SmbResult<()> {
-        let _op = self.tree.core.stats.begin(Op::Remove);
+    /// Removes the name, of a directory an empty one. The open was granted DELETE.
+    #[boxed]
+    pub async fn remove(&self) -> SmbResult<()> {
+        let _op = self.view.core.stats.begin(Op::Remove);
         of_today(&self.opened_as)?;
-        let by = self.tree.as_root_for_client();
+        let by = self.view.as_root_for_client();
         let files = by.core.files.only(self.entry().or_status()?.id.ino);
         let is_stream = self.file.is_some();
         self.act(|dir, name, attr| {
@@ -230,12 +259,14 @@ impl OpenName for EntryName {
         .await
     }
 
-    async fn modified(&self, what: u32) {
+    /// As [`VisitedShare::modified`] for this entry, of a stream for its file.
+    #[boxed]
+    pub async fn modified(&self, what: u32) {
         if let Some(file) = &self.file {
-            return Box::pin(file.modified(what)).await;
+            return file.modified(what).await;
         }
         if let Ok((dir, name, attr)) = self.find().await {
-            self.tree.core.files.announce_modified(dir, name, &attr, Aspects(what));
+            self.view.core.files.announce_modified(dir, name, &attr, Aspects(what));
         }
     }
 }

@@ -11,13 +11,15 @@
 //! - `security.execute_bits_stay`: the execute bits of files stay as they are: a client that reads
 //!   a program may run it. On directories they are the right to pass.
 
-use crate::{Ace, Dacl, SecurityDescriptor, Sid, SmbError, SmbResult};
 use bytes::Bytes;
 use larder_files::Files;
 use larder_fs::acl::{
     Acl, CREATOR_GROUP, CREATOR_OWNER, DIRECTORY_INHERIT, FILE_INHERIT, INHERIT_ONLY, INHERITED, Rule, Who, specific,
 };
 use larder_fs::{Attr, Cred, FileKind, Ino, SetAttr};
+
+use crate::error::{SmbError, SmbResult};
+use crate::security::{Ace, Dacl, SecurityDescriptor, Sid};
 
 use super::rights;
 use super::status::OrStatus;

@@ -1,7 +1,8 @@
 //! Errors of the volume, in the words of SMB.
 
-use crate::{SmbError, SmbResult};
 use larder_fs::FsError;
+
+use crate::error::{SmbError, SmbResult};
 
 const STATUS_INVALID_PARAMETER: u32 = 0xC000_000D;
 pub const MEDIA_WRITE_PROTECTED: u32 = 0xC000_00A2;

@@ -9,14 +9,17 @@
 //!   sees streams.
 //! - `streams.makes_its_file`: creating a stream creates its file if need be (MS-FSA 2.1.5.1.1).
 
-use crate::{OpenAction, OpenIntent, OpenOptions, SmbError, SmbPath, SmbResult, StreamInfo};
 use bytes::Bytes;
 use larder_fs::{Attr, CreateMode, Cred, FileKind, FsError, FsResult, Ino, RenameMode, SetAttr};
+
+use crate::error::{SmbError, SmbResult};
+use crate::path::SmbPath;
+use crate::words::{OpenAction, OpenIntent, OpenOptions, StreamInfo};
 
 use super::handle::{ALLOCATION_BYTES, FileHandle, MATCH};
 use super::rights;
 use super::status::{OrStatus, status};
-use super::tree::{Attempt, FoundEntry, Tree, Way};
+use super::view::{Attempt, FoundEntry, VisitedShare, Way};
 
 /// A file, its entry, and the directory that holds it.
 type FoundBase = (Attr, Option<FoundEntry>, Option<Attr>);
@@ -26,7 +29,7 @@ const PAGE_ENTRIES: usize = 256;
 /// Streams listed of one file, as a client takes no more than 64 KiB at once.
 const LISTED_MAX: usize = 4096;
 
-impl Tree {
+impl VisitedShare {
     pub(super) async fn open_stream(&self, way: &Way<'_>, stream: &str, opts: &OpenOptions) -> SmbResult<Attempt> {
         if opts.directory {
             return Err(SmbError::NotADirectory);

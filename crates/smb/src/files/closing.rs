@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering;
 use futures::FutureExt;
 use tokio::sync::RwLock;
 use tokio::task::JoinSet;
-use tracing::debug;
 
-use crate::backend::{FileInfo, Handle};
 use crate::conn::state::Open;
+use crate::door::handle::FileHandle;
 use crate::ntstatus;
+use crate::words::FileInfo;
 use larder_base::task;
 
 use super::durable::DurableTable;
@@ -69,7 +69,7 @@ pub(crate) async fn close_open(open_arc: &Arc<RwLock<Open>>, want_attrs: bool) -
 /// elsewhere, ends its watches with STATUS_DELETE_PENDING. Every path that
 /// ends an open goes through here.
 pub(crate) async fn finish_close(
-    handle: Box<dyn Handle>,
+    handle: Box<FileHandle>,
     file: Option<FileRef>,
     delete_on_close: bool,
     is_directory: bool,
@@ -83,10 +83,9 @@ pub(crate) async fn finish_close(
         _ => None,
     };
     let delete_on_close = delete_on_close && (!is_directory || handle.dir_is_empty().await.unwrap_or(false));
-    let name = handle.name();
-    if let Err(e) = handle.close().await {
-        debug!(error = %e, path = %name.opened_as(), "backend close failed");
-    }
+    #[cfg(test)]
+    let _ = handle.core.seam.pass(crate::tests::seam::Step::Close).await;
+    drop(handle);
     let (Some(file), Some(share)) = (file, &share) else {
         return;
     };
@@ -168,22 +167,22 @@ mod tests {
     use super::*;
     use crate::access_mask::Access;
     use crate::access_mask::DELETE;
-    use crate::backend::{FileTimes, OpenIntent, OpenOptions};
     use crate::conn::state::{Connection, Session, TreeConnect};
+    use crate::door::view::VisitedShare;
     use crate::error::SmbError;
     use crate::files::Sharing;
     use crate::path::SmbPath;
     use crate::share::{Share, ShareBindings};
-    use crate::tests::memfs::MemFsBackend;
+    use crate::words::{FileTimes, OpenIntent, OpenOptions};
     use larder_smb_wire::auth::ntlm::Identity;
     use larder_smb_wire::messages::FileId;
 
-    fn share() -> Arc<ShareBindings> {
-        share_on(MemFsBackend::new())
+    async fn share() -> Arc<ShareBindings> {
+        share_on(VisitedShare::in_memory().await)
     }
 
-    fn share_on(backend: MemFsBackend) -> Arc<ShareBindings> {
-        ShareBindings::from_share(Share::new("s", backend).public())
+    fn share_on(view: VisitedShare) -> Arc<ShareBindings> {
+        ShareBindings::from_share(Share::of("s", view).public())
     }
 
     /// Opens `path` with FILE_DELETE_ON_CLOSE, creating it if needed, and
@@ -191,7 +190,7 @@ mod tests {
     async fn drop_without_close(share: &Arc<ShareBindings>, path: &str, directory: bool) -> SmbPath {
         let path: SmbPath = path.parse().unwrap();
         let opts = OpenOptions { directory, intent: OpenIntent::OpenOrCreate, ..OpenOptions::default() };
-        let (handle, _) = share.backend.open(&path, opts).await.unwrap();
+        let (handle, _) = share.view().unwrap().open(&path, opts).await.unwrap();
         let info = handle.stat().await.unwrap();
         let sharing = Sharing { access: DELETE, share: 0 };
         let file = FileRef::register(share, &info, handle.name(), sharing.into()).unwrap().0;
@@ -229,24 +228,24 @@ mod tests {
 
     #[tokio::test]
     async fn a_dropped_delete_on_close_open_removes_the_file() {
-        let s = share();
+        let s = share().await;
         let path = drop_without_close(&s, "f", false).await;
-        let missing = s.backend.open(&path, OpenOptions::default()).await;
+        let missing = s.view().unwrap().open(&path, OpenOptions::default()).await;
         assert!(matches!(missing, Err(SmbError::NotFound)));
     }
 
     #[tokio::test]
     async fn a_dropped_delete_on_close_open_keeps_a_directory_with_entries() {
-        let s = share_on(MemFsBackend::new().with_file("d\\f", b"x"));
+        let s = share_on(VisitedShare::in_memory().await.with_file("d\\f", b"x").await);
         let path = drop_without_close(&s, "d", true).await;
         let opts = OpenOptions { directory: true, ..OpenOptions::default() };
-        assert!(s.backend.open(&path, opts).await.is_ok());
+        assert!(s.view().unwrap().open(&path, opts).await.is_ok());
     }
 
     #[tokio::test]
     async fn sweeps_match_the_share_not_its_name() {
-        let removed = share();
-        let added = share();
+        let removed = share().await;
+        let added = share().await;
         let conn = Connection::new(uuid::Uuid::nil(), 1 << 16, 1 << 16);
         let session = Session::new(Identity::Anonymous, [0; 16], false);
         let tree = TreeConnect::new(1, Arc::clone(&added), Access::ReadWrite);

@@ -1,19 +1,19 @@
 //! Tests of [`super`].
 
 use larder_fs::Ino;
-use larder_opens::{Caches, Door};
+use larder_opens::Caches;
 
 use super::*;
 use crate::access_mask::{FILE_READ_DATA, FILE_WRITE_DATA};
-use crate::backend::{FileInfo, FileTimes, OpenOptions};
 use crate::conn::outbound::{Notified, Outbound};
+use crate::door::view::VisitedShare;
 use crate::files::entries::Sharing;
 use crate::files::file_ref::{FileRef, OpenRequest};
 use crate::files::lease::{LeaseRequest, LeaseState, LeaseVersion};
 use crate::files::leases::LeaseTable;
 use crate::path::SmbPath;
 use crate::share::Share;
-use crate::tests::memfs::MemFsBackend;
+use crate::words::{FileInfo, FileTimes, OpenOptions};
 use larder_smb_wire::messages::FileId;
 
 struct Fixture {
@@ -21,19 +21,19 @@ struct Fixture {
     conn: Arc<Connection>,
     leases: Arc<LeaseTable>,
     share: Arc<ShareBindings>,
-    files: MemFsBackend,
+    view: VisitedShare,
     outbound: Arc<Outbound>,
 }
 
-fn fixture(max_detached: usize) -> Fixture {
-    let files = MemFsBackend::new();
-    let share = ShareBindings::from_share(Share::new("s", files.clone()).public());
+async fn fixture(max_detached: usize) -> Fixture {
+    let view = VisitedShare::in_memory().await;
+    let share = ShareBindings::from_share(Share::of("s", view.clone()).public());
     Fixture {
         table: Arc::new(DurableTable::new(Duration::from_secs(60), max_detached)),
         conn: Arc::new(Connection::new(Uuid::nil(), 1 << 16, 1 << 16)),
         leases: Arc::default(),
         share,
-        files,
+        view,
         outbound: Arc::default(),
     }
 }
@@ -49,8 +49,8 @@ impl Fixture {
     /// `state`, as CREATE builds it.
     async fn open(&self, name: &str, owner: &str, n: u8, state: LeaseState) -> Arc<RwLock<Open>> {
         let path: SmbPath = name.parse().unwrap();
-        let opts = OpenOptions { intent: crate::backend::OpenIntent::OpenOrCreate, ..OpenOptions::default() };
-        let (handle, _) = self.share.backend.open(&path, opts).await.unwrap();
+        let opts = OpenOptions { intent: crate::words::OpenIntent::OpenOrCreate, ..OpenOptions::default() };
+        let (handle, _) = self.view.open(&path, opts).await.unwrap();
         let mut info = FileInfo::new("");
         info.file_index = u64::from(n);
         let lease_ref = self.leases.acquire(lease(n), &self.share, Some(u64::from(n))).unwrap();
@@ -110,7 +110,7 @@ async fn settle() {
 
 #[tokio::test]
 async fn ids_are_random_unique_and_never_reserved_values() {
-    let f = fixture(8);
+    let f = fixture(8).await;
     let regs: Vec<_> = (0..64)
         .map(|n| {
             let leased = (lease(n), LeaseVersion::V2);
@@ -128,16 +128,16 @@ async fn ids_are_random_unique_and_never_reserved_values() {
 
 #[tokio::test]
 async fn a_kept_open_counts_until_it_is_closed() {
-    let f = fixture(8);
+    let f = fixture(8).await;
     let open = f.open("a", "alice", 1, LeaseState::RH).await;
     let id = id_of(&open).await;
     assert!(f.table.preserve(open, f.table.sweeps()).await.is_none());
     assert_eq!(f.counts(), (1, 1, 1));
-    assert_eq!(f.files.open_handles(), 1);
+    assert_eq!(f.view.open_handles(), 1);
     f.table.purge(id);
     assert_eq!(f.counts().1, 0);
     settle().await;
-    assert_eq!(f.files.open_handles(), 0);
+    assert_eq!(f.view.open_handles(), 0);
     assert_eq!(f.counts(), (0, 0, 0));
     assert!(!f.leases.exists(lease(1)));
 }
@@ -145,10 +145,8 @@ async fn a_kept_open_counts_until_it_is_closed() {
 /// Another door waits for no client that has gone: the kept open is closed, and its promise ends with it.
 #[tokio::test]
 async fn another_door_takes_what_a_kept_open_caches() {
-    let f = fixture(8);
+    let f = fixture(8).await;
     let held = &f.share.files.held;
-    let door: std::sync::Weak<dyn Door> = Arc::downgrade(&(Arc::clone(&f.share.files) as Arc<dyn Door>));
-    held.add_door(f.share.files.door, door);
     for (n, what) in [(1, Caches::WRITES), (2, Caches::DATA), (3, Caches::HANDLES)] {
         let open = f.open(&format!("f{n}"), "alice", n, LeaseState::RWH).await;
         assert!(f.table.preserve(open, f.table.sweeps()).await.is_none());
@@ -164,7 +162,7 @@ async fn another_door_takes_what_a_kept_open_caches() {
 #[tokio::test]
 async fn opens_past_the_limits_are_not_kept() {
     // A limit of 6 gives each user 2, and the last of them to one who has none.
-    let f = fixture(6);
+    let f = fixture(6).await;
     for n in 0..3 {
         let open = f.open(&format!("a{n}"), "alice", n, LeaseState::RH).await;
         let kept = f.table.preserve(open, f.table.sweeps()).await;
@@ -186,7 +184,7 @@ async fn opens_past_the_limits_are_not_kept() {
 
 #[tokio::test]
 async fn opens_without_handle_caching_are_not_kept() {
-    let f = fixture(8);
+    let f = fixture(8).await;
     let open = f.open("a", "alice", 1, LeaseState::R).await;
     assert!(f.table.preserve(open, f.table.sweeps()).await.is_some());
     assert_eq!(f.counts().1, 0);
@@ -194,7 +192,7 @@ async fn opens_without_handle_caching_are_not_kept() {
 
 #[tokio::test]
 async fn an_open_whose_session_left_before_a_sweep_is_not_kept() {
-    let f = fixture(8);
+    let f = fixture(8).await;
     let open = f.open("a", "alice", 1, LeaseState::RH).await;
     let since = f.table.sweeps();
     // The sweep runs while the session is gone but the open is not kept
@@ -208,8 +206,8 @@ async fn an_open_whose_session_left_before_a_sweep_is_not_kept() {
 
 #[tokio::test]
 async fn take_for_picks_by_share_and_user() {
-    let f = fixture(64);
-    let other = fixture(64);
+    let f = fixture(64).await;
+    let other = fixture(64).await;
     for (n, user) in [(1, "alice"), (2, "alice"), (3, "bob")] {
         let open = f.open(&format!("f{n}"), user, n, LeaseState::RH).await;
         assert!(f.table.preserve(open, f.table.sweeps()).await.is_none());
@@ -223,7 +221,7 @@ async fn take_for_picks_by_share_and_user() {
 
 #[tokio::test]
 async fn only_a_closing_or_kept_entry_is_purged() {
-    let f = fixture(8);
+    let f = fixture(8).await;
     let open = f.open("a", "alice", 1, LeaseState::RH).await;
     let id = id_of(&open).await;
     // Still in a session: nothing happens.
@@ -262,7 +260,7 @@ fn a_version_2_timeout_is_the_request_up_to_a_cap() {
 
 #[tokio::test]
 async fn a_version_2_claim_names_the_create_guid() {
-    let f = fixture(8);
+    let f = fixture(8).await;
     let guid = [7; 16];
     let v1 = f.open("a", "alice", 1, LeaseState::RH).await;
     let v1_id = id_of(&v1).await;
@@ -289,7 +287,7 @@ async fn a_version_2_claim_names_the_create_guid() {
 
 #[tokio::test]
 async fn the_file_is_compared_before_the_owner() {
-    let f = fixture(8);
+    let f = fixture(8).await;
     let open = f.open("a", "alice", 1, LeaseState::RH).await;
     let id = id_of(&open).await;
     assert!(f.table.preserve(open, f.table.sweeps()).await.is_none());
@@ -310,7 +308,7 @@ async fn the_file_is_compared_before_the_owner() {
 
 #[tokio::test]
 async fn a_create_guid_in_use_is_one_of_a_live_replay_eligible_open() {
-    let f = fixture(8);
+    let f = fixture(8).await;
     let guid = [7; 16];
     let open = f.open("a", "alice", 1, LeaseState::RH).await;
     let id = id_of(&open).await;
@@ -347,8 +345,8 @@ fn status(claimed: Result<Arc<RwLock<Open>>, Unclaimed>) -> u32 {
 
 #[tokio::test]
 async fn a_claim_checks_the_reconnect_in_the_order_of_the_spec() {
-    let f = fixture(8);
-    let other = fixture(8);
+    let f = fixture(8).await;
+    let other = fixture(8).await;
     let open = f.open("a", "alice", 1, LeaseState::RH).await;
     let id = id_of(&open).await;
     let me = lease(1).client;
@@ -393,7 +391,7 @@ async fn a_claim_checks_the_reconnect_in_the_order_of_the_spec() {
 
 #[tokio::test]
 async fn a_claim_on_a_closing_connection_waits_for_the_open_to_be_kept() {
-    let f = fixture(8);
+    let f = fixture(8).await;
     let open = f.open("a", "alice", 1, LeaseState::RH).await;
     let id = id_of(&open).await;
     let alice = claim(&f.share, Some("alice"), lease(1).client, Some((lease(1), LeaseVersion::V2)));
@@ -409,7 +407,7 @@ async fn a_claim_on_a_closing_connection_waits_for_the_open_to_be_kept() {
 
 #[tokio::test(start_paused = true)]
 async fn a_released_claim_keeps_the_open_until_its_first_deadline() {
-    let f = fixture(8);
+    let f = fixture(8).await;
     let open = f.open("a", "alice", 1, LeaseState::RH).await;
     let id = id_of(&open).await;
     let alice = claim(&f.share, Some("alice"), lease(1).client, Some((lease(1), LeaseVersion::V2)));
@@ -419,11 +417,11 @@ async fn a_released_claim_keeps_the_open_until_its_first_deadline() {
     // The claim stopped the timer: the deadline passes with the open out.
     tokio::time::sleep(Duration::from_secs(30)).await;
     settle().await;
-    assert_eq!(f.files.open_handles(), 1);
+    assert_eq!(f.view.open_handles(), 1);
     f.table.release_claim(id, open).await;
     assert_eq!(f.counts().1, 1);
     // Put back past its deadline, it expires at once.
     settle().await;
-    assert_eq!(f.files.open_handles(), 0);
+    assert_eq!(f.view.open_handles(), 0);
     assert_eq!(f.counts(), (0, 0, 0));
 }

@@ -7,8 +7,8 @@ use std::sync::{Arc, Weak};
 use larder_opens::Uses;
 
 use crate::access_mask::{DELETE, FILE_APPEND_DATA, FILE_EXECUTE, FILE_READ_DATA, FILE_WRITE_DATA};
-use crate::backend::OpenName;
 use crate::conn::outbound::Notified;
+use crate::door::open_name::EntryName;
 
 use super::lease::{LeaseId, stat_only};
 use super::slots::LockSlot;
@@ -76,7 +76,7 @@ pub(crate) struct DurableMark {
 /// An open as the table of its file has it.
 pub(super) struct OpenEntry {
     sharing: Sharing,
-    pub(super) name: Arc<dyn OpenName>,
+    pub(super) name: Arc<EntryName>,
     /// The lease the open holds.
     lease: Option<LeaseId>,
     /// The connection the open belongs to, where breaks of its lease go.
@@ -94,7 +94,7 @@ pub(super) struct OpenEntry {
 impl OpenEntry {
     pub(super) fn new(
         sharing: Sharing,
-        name: Arc<dyn OpenName>,
+        name: Arc<EntryName>,
         lease: Option<LeaseId>,
         owner: Notified,
         holder: u64,

@@ -9,11 +9,12 @@ use larder_opens::{Caches, Entry, LockError, Others, Range, Waiter};
 use tracing::{debug, warn};
 
 use crate::access_mask::DELETE;
-use crate::backend::{FileInfo, OpenName};
 use crate::conn::limits::MAX_OPENS_OF_FILE;
 use crate::conn::outbound::Notified;
+use crate::door::open_name::EntryName;
 use crate::ntstatus;
 use crate::share::ShareBindings;
+use crate::words::FileInfo;
 use larder_base::task;
 use larder_smb_wire::messages::{FileId, OplockLevel};
 
@@ -102,7 +103,7 @@ pub(crate) struct FileRef {
     id: u64,
     /// The open among those of all doors, with its byte-range locks.
     held: Entry,
-    name: Arc<dyn OpenName>,
+    name: Arc<EntryName>,
     /// The binding of this open's lease, released after the entry leaves
     /// the table.
     lease: Option<LeaseRef>,
@@ -114,7 +115,7 @@ pub(crate) struct FileRef {
 /// Tells of a change through an open.
 pub(crate) struct ChangeOfEntry {
     share: Arc<ShareBindings>,
-    name: Arc<dyn OpenName>,
+    name: Arc<EntryName>,
     spared: Option<LeaseId>,
 }
 
@@ -150,7 +151,7 @@ impl FileRef {
     pub(crate) fn register(
         share: &Arc<ShareBindings>,
         info: &FileInfo,
-        name: Arc<dyn OpenName>,
+        name: Arc<EntryName>,
         req: OpenRequest,
     ) -> Result<(Self, Option<BreakWait>), Refused> {
         let key = key_of(info);
@@ -494,7 +495,7 @@ impl FileRef {
     }
 
     /// The open's name.
-    pub(crate) fn name(&self) -> &Arc<dyn OpenName> {
+    pub(crate) fn name(&self) -> &Arc<EntryName> {
         &self.name
     }
 
@@ -521,7 +522,7 @@ impl FileRef {
         key_of(info) == self.node.key
     }
 
-    /// The backend's id of the file, or of the stream.
+    /// The number of the file, or of the stream.
     pub(crate) fn index(&self) -> u64 {
         self.node.key
     }
@@ -758,21 +759,21 @@ mod tests {
 
     use super::*;
     use crate::access_mask::{DELETE, FILE_READ_DATA, FILE_WRITE_DATA};
-    use crate::backend::OpenOptions;
+    use crate::door::view::VisitedShare;
     use crate::error::SmbError;
     use crate::share::{Share, ShareBindings};
-    use crate::tests::memfs::MemFsBackend;
+    use crate::words::OpenOptions;
 
     const RW: u32 = FILE_SHARE_READ | FILE_SHARE_WRITE;
     const ALL: u32 = RW | FILE_SHARE_DELETE;
     const CAP: usize = crate::conn::limits::MAX_LOCKS_PER_OPEN;
 
-    fn share() -> Arc<ShareBindings> {
-        share_on(MemFsBackend::new())
+    async fn share() -> Arc<ShareBindings> {
+        share_on(VisitedShare::in_memory().await)
     }
 
-    fn share_on(backend: MemFsBackend) -> Arc<ShareBindings> {
-        ShareBindings::from_share(Share::new("s", backend).public())
+    fn share_on(view: VisitedShare) -> Arc<ShareBindings> {
+        ShareBindings::from_share(Share::of("s", view).public())
     }
 
     fn info(file_index: u64) -> FileInfo {
@@ -782,19 +783,14 @@ mod tests {
     }
 
     fn open(share: &Arc<ShareBindings>, name: &str, access: u32, share_access: u32) -> Result<FileRef, u32> {
-        FileRef::register(
-            share,
-            &info(7),
-            MemFsBackend::new().name_at(name),
-            Sharing { access, share: share_access }.into(),
-        )
-        .map(|(file, _)| file)
-        .map_err(|r| r.status)
+        FileRef::register(share, &info(7), share.name_at(name), Sharing { access, share: share_access }.into())
+            .map(|(file, _)| file)
+            .map_err(|r| r.status)
     }
 
-    #[test]
-    fn sharing_modes_are_checked_both_ways() {
-        let s = share();
+    #[tokio::test]
+    async fn sharing_modes_are_checked_both_ways() {
+        let s = share().await;
         let a = open(&s, "f", FILE_READ_DATA | FILE_WRITE_DATA, 0).unwrap();
         assert_eq!(open(&s, "f", FILE_READ_DATA, ALL).err(), Some(ntstatus::STATUS_SHARING_VIOLATION));
         // Attribute-only access never conflicts.
@@ -810,13 +806,13 @@ mod tests {
         assert!(s.files.files().is_empty());
     }
 
-    #[test]
-    fn a_file_is_open_only_so_often_by_one_user() {
-        let s = share();
+    #[tokio::test]
+    async fn a_file_is_open_only_so_often_by_one_user() {
+        let s = share().await;
         let open = |holder| {
             let sharing = Sharing { access: FILE_READ_DATA, share: ALL };
             let request = OpenRequest { sharing, holder, ..OpenRequest::default() };
-            FileRef::register(&s, &info(7), MemFsBackend::new().name_at("f"), request).map_err(|r| r.status)
+            FileRef::register(&s, &info(7), s.name_at("f"), request).map_err(|r| r.status)
         };
         let mut opens: Vec<_> = (0..MAX_OPENS_OF_FILE).map(|_| open(1).unwrap()).collect();
         assert_eq!(open(1).err(), Some(ntstatus::STATUS_INSUFFICIENT_RESOURCES));
@@ -828,16 +824,16 @@ mod tests {
     }
 
     /// What takes seconds where each open or close looks at all others.
-    #[test]
-    fn many_opens_of_one_file_take_no_longer_each() {
+    #[tokio::test]
+    async fn many_opens_of_one_file_take_no_longer_each() {
         const COUNT: u64 = 40_000;
-        let s = share();
+        let s = share().await;
         let begun = std::time::Instant::now();
         let opens: Vec<_> = (0..COUNT)
             .map(|n| {
                 let sharing = Sharing { access: FILE_READ_DATA, share: ALL };
                 let request = OpenRequest { sharing, holder: n % 16, ..OpenRequest::default() };
-                FileRef::register(&s, &info(7), MemFsBackend::new().name_at("f"), request).unwrap()
+                FileRef::register(&s, &info(7), s.name_at("f"), request).unwrap()
             })
             .collect();
         drop(opens);
@@ -845,16 +841,16 @@ mod tests {
         assert!(s.files.files().is_empty());
     }
 
-    #[test]
-    fn identity_not_name_decides_the_file() {
-        let s = share();
+    #[tokio::test]
+    async fn identity_not_name_decides_the_file() {
+        let s = share().await;
         let _a = open(&s, "one", FILE_WRITE_DATA, 0).unwrap();
         assert_eq!(open(&s, "other-link", FILE_READ_DATA, ALL).err(), Some(ntstatus::STATUS_SHARING_VIOLATION));
     }
 
-    #[test]
-    fn delete_pending_blocks_opens_until_the_last_close() {
-        let s = share();
+    #[tokio::test]
+    async fn delete_pending_blocks_opens_until_the_last_close() {
+        let s = share().await;
         let a = open(&s, "f", DELETE, ALL).unwrap();
         let b = open(&s, "f", FILE_READ_DATA, ALL).unwrap();
         a.set_delete_pending(true);
@@ -869,9 +865,9 @@ mod tests {
     }
 
     /// MS-FSA 2.1.5.1.2: whatever another door's open denies.
-    #[test]
-    fn a_pending_delete_is_told_before_a_violation() {
-        let s = share();
+    #[tokio::test]
+    async fn a_pending_delete_is_told_before_a_violation() {
+        let s = share().await;
         let a = open(&s, "f", DELETE, ALL).unwrap();
         let elsewhere = s.files.held.enter(Ino(7), 99, Uses::READ).unwrap();
         elsewhere.claim(Uses::READ, Uses::WRITE, false).unwrap();
@@ -897,9 +893,9 @@ mod tests {
         }
     }
 
-    #[test]
-    fn other_doors_are_asked_with_no_lock_held() {
-        let s = share();
+    #[tokio::test]
+    async fn other_doors_are_asked_with_no_lock_held() {
+        let s = share().await;
         let elsewhere = Arc::new(Elsewhere { share: Arc::clone(&s), asked: AtomicUsize::new(0) });
         let door: Weak<dyn Door> = Arc::downgrade(&(Arc::clone(&elsewhere) as Arc<dyn Door>));
         s.files.held.add_door(99, door);
@@ -916,9 +912,9 @@ mod tests {
         assert_eq!(elsewhere.asked.load(Ordering::Relaxed), 1);
     }
 
-    #[test]
-    fn a_pending_delete_dropped_before_it_runs_frees_the_name() {
-        let s = share();
+    #[tokio::test]
+    async fn a_pending_delete_dropped_before_it_runs_frees_the_name() {
+        let s = share().await;
         let a = open(&s, "f", DELETE, ALL).unwrap();
         a.set_delete_pending(true);
         let pending = a.release(false).expect("last close removes the file");
@@ -927,9 +923,9 @@ mod tests {
         assert!(open(&s, "f", FILE_READ_DATA, ALL).is_ok());
     }
 
-    #[test]
-    fn a_dropped_open_leaves_the_table() {
-        let s = share();
+    #[tokio::test]
+    async fn a_dropped_open_leaves_the_table() {
+        let s = share().await;
         let a = open(&s, "f", FILE_READ_DATA | FILE_WRITE_DATA, 0).unwrap();
         a.lock_range((0, 10), true, CAP, None).unwrap();
         drop(a);
@@ -940,10 +936,11 @@ mod tests {
 
     #[tokio::test]
     async fn dropping_the_last_open_of_a_delete_pending_file_removes_it() {
-        let backend = MemFsBackend::new().with_file("f", b"x");
-        let s = share_on(backend.clone());
+        let view = VisitedShare::in_memory().await.with_file("f", b"x").await;
+        let s = share_on(view.clone());
         let sharing = Sharing { access: DELETE, share: ALL };
-        let a = FileRef::register(&s, &info(7), backend.name_at("f"), sharing.into()).unwrap().0;
+        let name = view.open(&"f".parse().unwrap(), OpenOptions::default()).await.unwrap().0.name();
+        let a = FileRef::register(&s, &info(7), name, sharing.into()).unwrap().0;
         a.set_delete_pending(true);
         drop(a);
         for _ in 0..100 {
@@ -953,13 +950,13 @@ mod tests {
             tokio::task::yield_now().await;
         }
         assert!(s.files.files().is_empty());
-        let missing = s.backend.open(&"f".parse().unwrap(), OpenOptions::default()).await;
+        let missing = view.open(&"f".parse().unwrap(), OpenOptions::default()).await;
         assert!(matches!(missing, Err(SmbError::NotFound)));
     }
 
-    #[test]
-    fn byte_range_locks_follow_the_conflict_rules() {
-        let s = share();
+    #[tokio::test]
+    async fn byte_range_locks_follow_the_conflict_rules() {
+        let s = share().await;
         let a = open(&s, "f", FILE_READ_DATA | FILE_WRITE_DATA, ALL).unwrap();
         let b = open(&s, "f", FILE_READ_DATA | FILE_WRITE_DATA, ALL).unwrap();
         a.lock_range((0, 50), true, CAP, None).unwrap();
@@ -990,9 +987,9 @@ mod tests {
         b.lock_range((0, 100), true, CAP, None).unwrap();
     }
 
-    #[test]
-    fn what_may_let_a_lock_through_is_told() {
-        let s = share();
+    #[tokio::test]
+    async fn what_may_let_a_lock_through_is_told() {
+        let s = share().await;
         let a = open(&s, "f", FILE_WRITE_DATA, ALL).unwrap();
         let b = open(&s, "f", FILE_WRITE_DATA, ALL).unwrap();
         a.lock_range((0, 10), true, CAP, None).unwrap();
@@ -1006,9 +1003,9 @@ mod tests {
         assert!(waiter.has_changed());
     }
 
-    #[test]
-    fn locks_per_open_stop_at_the_limit() {
-        let s = share();
+    #[tokio::test]
+    async fn locks_per_open_stop_at_the_limit() {
+        let s = share().await;
         let a = open(&s, "f", FILE_WRITE_DATA, ALL).unwrap();
         let b = open(&s, "f", FILE_WRITE_DATA, ALL).unwrap();
         a.lock_range((0, 10), true, 2, None).unwrap();
@@ -1025,9 +1022,9 @@ mod tests {
         a.lock_range((30, 10), true, 2, None).unwrap();
     }
 
-    #[test]
-    fn zero_length_ranges() {
-        let s = share();
+    #[tokio::test]
+    async fn zero_length_ranges() {
+        let s = share().await;
         let a = open(&s, "f", FILE_WRITE_DATA, ALL).unwrap();
         let b = open(&s, "f", FILE_WRITE_DATA, ALL).unwrap();
         a.lock_range((0, 0), true, CAP, None).unwrap();

@@ -1,28 +1,27 @@
 //! Tests of [`super`].
 
-use std::sync::Weak;
-
 use larder_fs::Ino;
-use larder_opens::{Caches, Door, Uses};
+use larder_opens::{Caches, Uses};
 use uuid::Uuid;
 
 use super::*;
 use crate::access_mask::{FILE_READ_DATA, FILE_WRITE_DATA};
-use crate::backend::FileInfo;
 use crate::conn::outbound::Outbound;
 use crate::conn::writer::{ResponseReceiver, response_queue};
+use crate::door::feed::OutsideChange;
+use crate::door::view::VisitedShare;
 use crate::files::durable::DurableTable;
 use crate::files::entries::{FILE_SHARE_READ, Sharing};
 use crate::files::file_ref::{FileRef, OpenRequest, Refused};
 use crate::files::lease::{Granted, LeaseRequest, Trigger};
 use crate::share::Share;
-use crate::tests::memfs::MemFsBackend;
+use crate::words::FileInfo;
 use larder_smb_wire::messages::FileId;
 
 const ALL: u32 = 7;
 
-fn share() -> Arc<ShareBindings> {
-    ShareBindings::from_share(Share::new("s", MemFsBackend::new()).public())
+async fn share() -> Arc<ShareBindings> {
+    ShareBindings::from_share(Share::of("s", VisitedShare::in_memory().await).public())
 }
 
 fn id(n: u8) -> LeaseId {
@@ -52,7 +51,7 @@ fn open(share: &Arc<ShareBindings>, index: u64, name: &str, owner: &Arc<Outbound
         break_handles: false,
         ..OpenRequest::default()
     };
-    FileRef::register(share, &info, crate::tests::memfs::MemFsBackend::new().name_at(name), req).unwrap().0
+    FileRef::register(share, &info, share.name_at(name), req).unwrap().0
 }
 
 /// Opens file `index` as `name` holding the lease `n`.
@@ -84,8 +83,7 @@ fn hold_rh(table: &Arc<LeaseTable>, share: &Arc<ShareBindings>, owner: &Arc<Outb
         break_handles: true,
         ..OpenRequest::default()
     };
-    let mut file =
-        FileRef::register(share, &info, crate::tests::memfs::MemFsBackend::new().name_at("f"), req).unwrap().0;
+    let mut file = FileRef::register(share, &info, share.name_at("f"), req).unwrap().0;
     let (granted, _) = table.grant(lease_ref, &mut file, &req_state(n, 7), LeaseState::RH).unwrap();
     assert_eq!(granted.state, LeaseState::RH);
     file
@@ -107,7 +105,7 @@ fn conflicting(share: &Arc<ShareBindings>, owner: &Arc<Outbound>) -> Refused {
         break_handles: true,
         ..OpenRequest::default()
     };
-    FileRef::register(share, &info, crate::tests::memfs::MemFsBackend::new().name_at("f"), req).err().unwrap()
+    FileRef::register(share, &info, share.name_at("f"), req).err().unwrap()
 }
 
 fn ack(table: &LeaseTable, id: LeaseId, bits: u32) -> Result<LeaseState, u32> {
@@ -118,10 +116,10 @@ fn notification(frame: &[u8]) -> LeaseBreakNotification {
     LeaseBreakNotification::parse(&frame[64..]).unwrap()
 }
 
-#[test]
-fn acknowledgments_are_checked_and_settle_the_lease() {
+#[tokio::test]
+async fn acknowledgments_are_checked_and_settle_the_lease() {
     let table = Arc::new(LeaseTable::default());
-    let s = share();
+    let s = share().await;
     let (holder, mut rx) = connection();
     let _held = hold_rh(&table, &s, &holder, 1);
     let writer = open(&s, 7, "f", &holder, None);
@@ -138,10 +136,10 @@ fn acknowledgments_are_checked_and_settle_the_lease() {
     assert!(rx.try_recv().is_none());
 }
 
-#[test]
-fn a_later_trigger_lowers_what_the_acknowledgment_settles_on() {
+#[tokio::test]
+async fn a_later_trigger_lowers_what_the_acknowledgment_settles_on() {
     let table = Arc::new(LeaseTable::default());
-    let s = share();
+    let s = share().await;
     let (holder, mut rx) = connection();
     let _held = hold_rh(&table, &s, &holder, 1);
     let refused = conflicting(&s, &holder);
@@ -168,10 +166,10 @@ fn a_later_trigger_lowers_what_the_acknowledgment_settles_on() {
     assert!(conflicting(&s, &holder).wait.is_none());
 }
 
-#[test]
-fn a_stale_timer_changes_nothing() {
+#[tokio::test]
+async fn a_stale_timer_changes_nothing() {
     let table = Arc::new(LeaseTable::default());
-    let s = share();
+    let s = share().await;
     let (holder, _rx) = connection();
     let held = hold_rh(&table, &s, &holder, 1);
     open(&s, 7, "f", &holder, None).break_leases(Trigger::Write);
@@ -180,10 +178,10 @@ fn a_stale_timer_changes_nothing() {
     assert_eq!(ack(&table, id(1), 0), Ok(LeaseState::NONE));
 }
 
-#[test]
-fn a_break_no_connection_takes_drops_the_lease_to_none() {
+#[tokio::test]
+async fn a_break_no_connection_takes_drops_the_lease_to_none() {
     let table = Arc::new(LeaseTable::default());
-    let s = share();
+    let s = share().await;
     let (holder, rx) = connection();
     let _held = hold_rh(&table, &s, &holder, 1);
     drop(rx);
@@ -197,7 +195,7 @@ fn a_break_no_connection_takes_drops_the_lease_to_none() {
 #[tokio::test]
 async fn a_break_a_closing_connection_did_not_take_ends_with_its_opens() {
     let table = Arc::new(LeaseTable::default());
-    let s = share();
+    let s = share().await;
     let (holder, rx) = connection();
     let held = hold_rh(&table, &s, &holder, 1);
     drop(rx);
@@ -245,13 +243,13 @@ fn plain_open(share: &Arc<ShareBindings>, owner: &Arc<Outbound>) -> (FileRef, Op
         owner: Notified::new(owner, None),
         ..OpenRequest::default()
     };
-    FileRef::register(share, &info, crate::tests::memfs::MemFsBackend::new().name_at("f"), request).unwrap()
+    FileRef::register(share, &info, share.name_at("f"), request).unwrap()
 }
 
 #[tokio::test]
 async fn an_open_beside_a_batch_oplock_waits_until_it_is_level_ii() {
     let table = Arc::new(LeaseTable::default());
-    let s = share();
+    let s = share().await;
     let (holder, mut rx) = connection();
     let (held, granted) = oplocked(&table, &s, &holder, LeaseState::RWH);
     assert_eq!(granted, LeaseState::RWH);
@@ -276,7 +274,7 @@ async fn an_open_beside_a_batch_oplock_waits_until_it_is_level_ii() {
 #[tokio::test(start_paused = true)]
 async fn an_oplock_break_nobody_acknowledges_ends_in_time() {
     let table = Arc::new(LeaseTable::default());
-    let s = share();
+    let s = share().await;
     let (holder, _rx) = connection();
     let (_held, _) = oplocked(&table, &s, &holder, LeaseState::RW);
     let (other, wait) = plain_open(&s, &holder);
@@ -292,7 +290,7 @@ async fn an_oplock_break_nobody_acknowledges_ends_in_time() {
 #[tokio::test(start_paused = true)]
 async fn others_wait_once_for_a_client_that_answers_no_break() {
     let (table, late) = (Arc::new(LeaseTable::default()), Arc::new(crate::files::Late::default()));
-    let s = share();
+    let s = share().await;
     let client = |address: &str| {
         let (outbound, rx) = connection();
         outbound.set_client(Punctual::new(&late, address.parse().unwrap()));
@@ -317,7 +315,7 @@ async fn others_wait_once_for_a_client_that_answers_no_break() {
             break_handles: true,
             ..OpenRequest::default()
         };
-        FileRef::register(&s, &info, crate::tests::memfs::MemFsBackend::new().name_at("f"), request).unwrap()
+        FileRef::register(&s, &info, s.name_at("f"), request).unwrap()
     };
     let held: Vec<_> = (1..=4).map(|n| hold(&holder, u64::from(n), n)).collect();
     assert!(held.iter().all(|(_, state)| *state == LeaseState::RWH));
@@ -343,7 +341,7 @@ async fn others_wait_once_for_a_client_that_answers_no_break() {
 #[tokio::test]
 async fn an_oplock_acknowledged_to_a_level_it_may_not_have_ends() {
     let table = Arc::new(LeaseTable::default());
-    let s = share();
+    let s = share().await;
     let (holder, _rx) = connection();
     for level in [2, 8, 9, 255] {
         let (held, granted) = oplocked(&table, &s, &holder, LeaseState::RWH);
@@ -357,7 +355,7 @@ async fn an_oplock_acknowledged_to_a_level_it_may_not_have_ends() {
 #[tokio::test]
 async fn a_second_oplock_is_level_ii_and_an_exclusive_one_breaks_no_handles() {
     let table = Arc::new(LeaseTable::default());
-    let s = share();
+    let s = share().await;
     let (holder, mut rx) = connection();
     let plain = open(&s, 7, "f", &holder, None);
     let (second, granted) = oplocked(&table, &s, &holder, LeaseState::RWH);
@@ -368,14 +366,14 @@ async fn a_second_oplock_is_level_ii_and_an_exclusive_one_breaks_no_handles() {
     let other = open(&s, 8, "g", &holder, None);
     other.break_leases(Trigger::Write);
     assert!(rx.try_recv().is_none(), "its own write, another file");
-    s.files.break_for_outside_change(Some(7));
+    s.files.changed_outside(OutsideChange::Of(Ino(7)));
     assert_eq!(oplock_break(&rx.try_recv().unwrap()), 0);
 }
 
-#[test]
-fn an_open_beside_write_caching_waits_for_the_write_back() {
+#[tokio::test]
+async fn an_open_beside_write_caching_waits_for_the_write_back() {
     let table = Arc::new(LeaseTable::default());
-    let s = share();
+    let s = share().await;
     let (holder, mut rx) = connection();
     let lease_ref = table.acquire(id(1), &s, Some(7)).unwrap();
     let mut held = open(&s, 7, "f", &holder, Some(id(1)));
@@ -392,8 +390,7 @@ fn an_open_beside_write_caching_waits_for_the_write_back() {
         break_handles: true,
         ..OpenRequest::default()
     };
-    let (other, wait) =
-        FileRef::register(&s, &info, crate::tests::memfs::MemFsBackend::new().name_at("f"), request).unwrap();
+    let (other, wait) = FileRef::register(&s, &info, s.name_at("f"), request).unwrap();
     assert!(wait.is_some());
     let n = notification(&rx.try_recv().unwrap());
     assert_eq!(n.flags, LeaseBreakNotification::FLAG_ACK_REQUIRED);
@@ -417,16 +414,16 @@ fn an_open_beside_write_caching_waits_for_the_write_back() {
 
 /// MS-FSA 2.1.5.1: an open joins the file's opens when it is made, so one that waits refuses nobody,
 /// at whatever door, and is judged at last.
-#[test]
-fn an_open_that_waits_counts_at_no_door() {
-    let (table, s) = (Arc::new(LeaseTable::default()), share());
+#[tokio::test]
+async fn an_open_that_waits_counts_at_no_door() {
+    let (table, s) = (Arc::new(LeaseTable::default()), share().await);
     let (holder, _rx) = connection();
     let mut info = FileInfo::new("");
     info.file_index = 7;
     let reads = |share_access, lease| {
         let sharing = Sharing { access: FILE_READ_DATA, share: share_access };
         let request = OpenRequest { sharing, owner: Notified::new(&holder, None), lease, ..OpenRequest::default() };
-        FileRef::register(&s, &info, MemFsBackend::new().name_at("f"), request).unwrap()
+        FileRef::register(&s, &info, s.name_at("f"), request).unwrap()
     };
     let lease_ref = table.acquire(id(1), &s, Some(7)).unwrap();
     let (mut held, _) = reads(ALL, Some(id(1)));
@@ -443,11 +440,9 @@ fn an_open_that_waits_counts_at_no_door() {
 }
 
 /// `promises.asked_first`: an access by another door waits for what it needs, and for no more.
-#[test]
-fn other_doors_wait_for_what_they_need_of_a_lease() {
-    let (table, s) = (Arc::new(LeaseTable::default()), share());
-    let door: Weak<dyn Door> = Arc::downgrade(&(Arc::clone(&s.files) as Arc<dyn Door>));
-    s.files.held.add_door(s.files.door, door);
+#[tokio::test]
+async fn other_doors_wait_for_what_they_need_of_a_lease() {
+    let (table, s) = (Arc::new(LeaseTable::default()), share().await);
     let waits = |what| s.files.held.ask_back(99, Ino(7), what);
     let (holder, mut rx) = connection();
     let held = lease_state(&table, &s, 7, "f", &holder, 1, 7);
@@ -477,9 +472,9 @@ fn other_doors_wait_for_what_they_need_of_a_lease() {
 }
 
 /// RFC 8881 10.4 has the same of delegations: nothing is cached beside another door's writer.
-#[test]
-fn opens_at_other_doors_keep_write_caching_from_a_lease() {
-    let (table, s) = (Arc::new(LeaseTable::default()), share());
+#[tokio::test]
+async fn opens_at_other_doors_keep_write_caching_from_a_lease() {
+    let (table, s) = (Arc::new(LeaseTable::default()), share().await);
     let (holder, _rx) = connection();
     let granted = |n| {
         let lease_ref = table.acquire(id(n), &s, Some(7)).unwrap();
@@ -495,10 +490,10 @@ fn opens_at_other_doors_keep_write_caching_from_a_lease() {
     assert_eq!(granted(3), LeaseState::RH);
 }
 
-#[test]
-fn an_overwrite_during_a_break_breaks_on_step_by_step() {
+#[tokio::test]
+async fn an_overwrite_during_a_break_breaks_on_step_by_step() {
     let table = Arc::new(LeaseTable::default());
-    let s = share();
+    let s = share().await;
     let (holder, mut rx) = connection();
     let lease_ref = table.acquire(id(1), &s, Some(7)).unwrap();
     let mut held = open(&s, 7, "f", &holder, Some(id(1)));
@@ -513,8 +508,7 @@ fn an_overwrite_during_a_break_breaks_on_step_by_step() {
             break_handles: true,
             ..OpenRequest::default()
         };
-        let (file, wait) =
-            FileRef::register(&s, &info, crate::tests::memfs::MemFsBackend::new().name_at("f"), request).unwrap();
+        let (file, wait) = FileRef::register(&s, &info, s.name_at("f"), request).unwrap();
         assert!(wait.is_some());
         file
     };
@@ -536,10 +530,10 @@ fn an_overwrite_during_a_break_breaks_on_step_by_step() {
     assert!(matches!(writer.end_wait(), Ok(None)));
 }
 
-#[test]
-fn handle_caching_is_refused_on_a_delete_pending_file() {
+#[tokio::test]
+async fn handle_caching_is_refused_on_a_delete_pending_file() {
     let table = Arc::new(LeaseTable::default());
-    let s = share();
+    let s = share().await;
     let (owner, _rx) = connection();
     // The file turns delete-pending between the open and its grant.
     let lease_ref = table.acquire(id(1), &s, Some(7)).unwrap();
@@ -549,10 +543,10 @@ fn handle_caching_is_refused_on_a_delete_pending_file() {
     assert_eq!(granted.state, LeaseState::R);
 }
 
-#[test]
-fn marking_a_file_delete_pending_breaks_handle_caching() {
+#[tokio::test]
+async fn marking_a_file_delete_pending_breaks_handle_caching() {
     let table = Arc::new(LeaseTable::default());
-    let s = share();
+    let s = share().await;
     let (holder, mut rx) = connection();
     let _held = hold_rh(&table, &s, &holder, 1);
     let deleter = open(&s, 7, "f", &holder, None);
@@ -565,7 +559,7 @@ fn marking_a_file_delete_pending_breaks_handle_caching() {
 #[tokio::test]
 async fn a_waiting_open_wakes_when_the_holder_closes() {
     let table = Arc::new(LeaseTable::default());
-    let s = share();
+    let s = share().await;
     let (holder, _rx) = connection();
     let held = hold_rh(&table, &s, &holder, 1);
     // The first refusal starts the break, whose timer counts as a
@@ -581,10 +575,10 @@ async fn a_waiting_open_wakes_when_the_holder_closes() {
     assert!(!table.exists(id(1)));
 }
 
-#[test]
-fn opens_with_one_key_share_one_lease_until_the_last_closes() {
+#[tokio::test]
+async fn opens_with_one_key_share_one_lease_until_the_last_closes() {
     let table = Arc::new(LeaseTable::default());
-    let s = share();
+    let s = share().await;
     let (owner, _rx) = connection();
     let (a, granted, _) = leased(&table, &s, 7, "f", &owner, 1).unwrap();
     assert_eq!(granted.state, LeaseState::R);
@@ -599,22 +593,22 @@ fn opens_with_one_key_share_one_lease_until_the_last_closes() {
     assert!(table.bindings().is_empty());
 }
 
-#[test]
-fn a_held_key_fails_on_another_name_file_or_share() {
+#[tokio::test]
+async fn a_held_key_fails_on_another_name_file_or_share() {
     let table = Arc::new(LeaseTable::default());
-    let s = share();
+    let s = share().await;
     let (owner, _rx) = connection();
     let (_a, _, _) = leased(&table, &s, 7, "f", &owner, 1).unwrap();
     let invalid = Some(ntstatus::STATUS_INVALID_PARAMETER);
     assert_eq!(table.acquire(id(1), &s, Some(8)).err(), invalid);
-    assert_eq!(table.acquire(id(1), &share(), Some(7)).err(), invalid);
+    assert_eq!(table.acquire(id(1), &share().await, Some(7)).err(), invalid);
     assert_eq!(table.bindings()[&id(1)].refs, 1);
 }
 
-#[test]
-fn of_two_creates_racing_with_one_key_the_second_bind_fails() {
+#[tokio::test]
+async fn of_two_creates_racing_with_one_key_the_second_bind_fails() {
     let table = Arc::new(LeaseTable::default());
-    let s = share();
+    let s = share().await;
     let (owner, _rx) = connection();
     let first = table.acquire(id(1), &s, Some(7)).unwrap();
     let second = table.acquire(id(1), &s, Some(8)).unwrap();
@@ -630,10 +624,10 @@ fn of_two_creates_racing_with_one_key_the_second_bind_fails() {
     assert!(table.bindings().is_empty());
 }
 
-#[test]
-fn a_key_whose_lease_ended_binds_again_elsewhere() {
+#[tokio::test]
+async fn a_key_whose_lease_ended_binds_again_elsewhere() {
     let table = Arc::new(LeaseTable::default());
-    let s = share();
+    let s = share().await;
     let (owner, _rx) = connection();
     let held = table.acquire(id(1), &s, Some(7)).unwrap();
     let (f, _, _) = leased(&table, &s, 7, "f", &owner, 1).unwrap();
@@ -645,10 +639,10 @@ fn a_key_whose_lease_ended_binds_again_elsewhere() {
     assert!(table.exists(id(1)));
 }
 
-#[test]
-fn a_break_waits_for_the_grant_to_be_sent() {
+#[tokio::test]
+async fn a_break_waits_for_the_grant_to_be_sent() {
     let table = Arc::new(LeaseTable::default());
-    let s = share();
+    let s = share().await;
     let (holder, mut holder_rx) = connection();
     let (writer, mut writer_rx) = connection();
     let (_a, _, guard) = leased(&table, &s, 7, "f", &holder, 1).unwrap();
@@ -674,10 +668,10 @@ fn a_break_waits_for_the_grant_to_be_sent() {
     assert!(holder_rx.try_recv().is_none());
 }
 
-#[test]
-fn a_hold_on_an_ended_lease_leaves_its_successor_alone() {
+#[tokio::test]
+async fn a_hold_on_an_ended_lease_leaves_its_successor_alone() {
     let table = Arc::new(LeaseTable::default());
-    let s = share();
+    let s = share().await;
     let (owner, mut rx) = connection();
     let plain = open(&s, 7, "f", &owner, None);
     let (first, _, first_guard) = leased(&table, &s, 7, "f", &owner, 1).unwrap();
@@ -690,10 +684,10 @@ fn a_hold_on_an_ended_lease_leaves_its_successor_alone() {
     assert!(rx.try_recv().is_some());
 }
 
-#[test]
-fn a_held_back_break_goes_to_the_connection_of_the_grant() {
+#[tokio::test]
+async fn a_held_back_break_goes_to_the_connection_of_the_grant() {
     let table = Arc::new(LeaseTable::default());
-    let s = share();
+    let s = share().await;
     let (first, mut first_rx) = connection();
     let (second, mut second_rx) = connection();
     let (_a, _, guard) = leased(&table, &s, 7, "f", &first, 1).unwrap();
@@ -706,10 +700,10 @@ fn a_held_back_break_goes_to_the_connection_of_the_grant() {
     assert!(first_rx.try_recv().is_none());
 }
 
-#[test]
-fn an_open_with_the_same_key_breaks_nothing() {
+#[tokio::test]
+async fn an_open_with_the_same_key_breaks_nothing() {
     let table = Arc::new(LeaseTable::default());
-    let s = share();
+    let s = share().await;
     let (owner, mut rx) = connection();
     let (a, _, guard) = leased(&table, &s, 7, "f", &owner, 1).unwrap();
     drop(guard);
@@ -742,11 +736,11 @@ fn durable_table() -> Arc<DurableTable> {
     Arc::new(DurableTable::new(Duration::from_secs(60), 8))
 }
 
-#[test]
-fn only_a_durable_open_whose_lease_quietly_caches_handles_is_kept() {
+#[tokio::test]
+async fn only_a_durable_open_whose_lease_quietly_caches_handles_is_kept() {
     let table = Arc::new(LeaseTable::default());
     let durable = durable_table();
-    let s = share();
+    let s = share().await;
     let (holder, _rx) = connection();
 
     let plain = lease_state(&table, &s, 1, "a", &holder, 1, 3);
@@ -773,11 +767,11 @@ fn only_a_durable_open_whose_lease_quietly_caches_handles_is_kept() {
     assert!(!breaking.try_detach(), "break in progress");
 }
 
-#[test]
-fn a_break_of_a_lease_only_kept_opens_hold_sends_nothing() {
+#[tokio::test]
+async fn a_break_of_a_lease_only_kept_opens_hold_sends_nothing() {
     let table = Arc::new(LeaseTable::default());
     let durable = durable_table();
-    let s = share();
+    let s = share().await;
     let (holder, mut rx) = connection();
     let held = hold_rh(&table, &s, &holder, 1);
     held.mark_durable(&durable, 1);
@@ -796,11 +790,11 @@ fn a_break_of_a_lease_only_kept_opens_hold_sends_nothing() {
     assert!(!table.exists(id(1)));
 }
 
-#[test]
-fn a_break_of_a_lease_with_an_attached_holder_goes_to_it() {
+#[tokio::test]
+async fn a_break_of_a_lease_with_an_attached_holder_goes_to_it() {
     let table = Arc::new(LeaseTable::default());
     let durable = durable_table();
-    let s = share();
+    let s = share().await;
     let (first, mut first_rx) = connection();
     let (second, mut second_rx) = connection();
     let kept = hold_rh(&table, &s, &first, 1);
@@ -813,11 +807,11 @@ fn a_break_of_a_lease_with_an_attached_holder_goes_to_it() {
     assert_eq!((n.current_lease_state, n.new_lease_state), (3, 1));
 }
 
-#[test]
-fn a_kept_open_comes_back_unless_a_break_doomed_it() {
+#[tokio::test]
+async fn a_kept_open_comes_back_unless_a_break_doomed_it() {
     let table = Arc::new(LeaseTable::default());
     let durable = durable_table();
-    let s = share();
+    let s = share().await;
     let (first, _first_rx) = connection();
     let (second, mut second_rx) = connection();
 
@@ -841,9 +835,9 @@ fn a_kept_open_comes_back_unless_a_break_doomed_it() {
     assert_eq!((n.current_lease_state, n.new_lease_state), (3, 1));
 }
 
-#[test]
-fn a_full_connection_is_killed_and_the_next_one_tried() {
-    let s = share();
+#[tokio::test]
+async fn a_full_connection_is_killed_and_the_next_one_tried() {
+    let s = share().await;
     let table = Arc::new(LeaseTable::default());
     let (first, _first_rx) = connection();
     let (second, mut second_rx) = connection();

@@ -31,10 +31,11 @@ pub(crate) use leases::{AfterSend, BreakWait, GrantGuard, LeaseRef, LeaseTable, 
 pub(crate) use replays::{Begun, Place, Replays};
 pub(crate) use sequences::{ChannelSequence, LockSequences, UnderWay};
 pub(crate) use slots::{OpenBudget, OpenSlot, Party};
-pub(crate) use table::FileTable;
-pub use table::OpenFiles;
+pub use table::FileTable;
 #[cfg(test)]
 pub(crate) use watch::MAX_WATCHES_PER_CONNECTION;
 pub(crate) use watch::{Answer, CONTENT_CHANGED, NotifyAccount, NotifyBudget, Watch};
+#[cfg(test)]
+pub(crate) use watch_table::Observed;
 pub(crate) use watch_table::WatchReg;
-pub use watch_table::{Above, Notice, NoticeKind, Observed, Watches};
+pub use watch_table::{Above, Notice, NoticeKind, Watches, Watching};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tracing::{debug, warn};
 
-use crate::backend::OpenName;
+use crate::door::open_name::EntryName;
 use crate::error::SmbError;
 use crate::share::ShareBindings;
 use larder_base::task;
@@ -18,7 +18,7 @@ use super::table::FileNode;
 pub(crate) struct PendingDelete {
     pub(super) share: Arc<ShareBindings>,
     pub(super) node: Arc<FileNode>,
-    pub(super) name: Arc<dyn OpenName>,
+    pub(super) name: Arc<EntryName>,
     /// The directory's lease that the last open named (`dirlease.own_parent_key`).
     pub(super) spared: Option<LeaseId>,
 }

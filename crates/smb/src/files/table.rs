@@ -14,9 +14,12 @@ use larder_opens::{Caches, Door, Entry, Refused, Table, Uses};
 use tracing::debug;
 
 use crate::access_mask::DELETE;
-use crate::backend::{FileInfo, OpenName, ShareBackend};
 use crate::conn::outbound::Notified;
+use crate::door::feed::OutsideChange;
+use crate::door::open_name::EntryName;
+use crate::door::view::VisitedShare;
 use crate::ntstatus;
+use crate::words::FileInfo;
 
 use super::directories::LeasedDirectories;
 use super::entries::{DurableMark, OpenEntries, OpenEntry, Sharing};
@@ -26,42 +29,10 @@ use super::leases::{AckWait, BreakWait, Notices, break_notification};
 /// Source of [`Breaking::seq`].
 static NEXT_BREAK_SEQ: AtomicU64 = AtomicU64::new(1);
 
-/// The open files of a store. Shares of one store are given the same, so that
-/// share modes, locks, leases and deletes of one hold on the others; its
-/// backends report file ids. A share that is given none has its own.
-#[derive(Clone, Default)]
-pub struct OpenFiles(pub(crate) Arc<FileTable>);
-
-impl OpenFiles {
-    /// For the door of `files`: its opens and locks are among those of all doors, which have what
-    /// clients cache recalled.
-    pub fn of(files: &Files) -> Self {
-        let (held, door) = files.table();
-        let table = Arc::new(FileTable { held: Arc::clone(held), door, ..FileTable::default() });
-        let door: Weak<dyn Door> = Arc::downgrade(&(Arc::clone(&table) as Arc<dyn Door>));
-        files.add_door(door);
-        Self(table)
-    }
-
-    /// The file with the backend's id `file_index` was changed outside the
-    /// server, or any file may have been (`None`): leases on it break, as by
-    /// a write through an open that holds none, so that clients drop what
-    /// they cache.
-    pub fn changed_outside(&self, file_index: Option<u64>) {
-        self.0.break_for_outside_change(file_index);
-    }
-
-    /// Size, times or attributes of a file were changed by somebody who does not know its
-    /// directories, or by another share of the store: leases of directories break, so that clients
-    /// list them again.
-    pub fn entry_changed_outside(&self) {
-        self.0.leased_directories.any_entry_changed();
-    }
-}
-
-/// Every file of one store that has an open.
+/// Every file of one store that has an open. Shares of one store have one, so that share modes,
+/// locks, leases and deletes of one hold on the others.
 #[derive(Default)]
-pub(crate) struct FileTable {
+pub struct FileTable {
     /// The opens and locks of all doors, and the number of this door in it.
     pub(super) held: Arc<Table>,
     pub(super) door: u32,
@@ -89,7 +60,7 @@ pub(super) struct FileState {
     pub(super) opens: OpenEntries,
     /// The name to remove once the last open closes, while the file is
     /// delete-pending.
-    pub(super) delete_pending: Option<Arc<dyn OpenName>>,
+    pub(super) delete_pending: Option<Arc<EntryName>>,
     /// Leases held by the opens, one per LeaseId.
     pub(super) leases: Vec<FileLease>,
 }
@@ -407,12 +378,23 @@ impl FileTable {
         lock(&self.files)
     }
 
-    /// Breaks what clients cache of the file with the backend's id
-    /// `file_index`, or of every file, as a write by nobody's open would.
-    pub(crate) fn break_for_outside_change(&self, file_index: Option<u64>) {
-        let nodes: Vec<Arc<FileNode>> = match file_index {
-            Some(index) => self.files().get(&index).cloned().into_iter().collect(),
-            None => self.files().values().cloned().collect(),
+    /// For the door of `files`: its opens and locks are among those of all doors, which have what
+    /// clients cache recalled.
+    pub fn of(files: &Files) -> Arc<Self> {
+        let (held, door) = files.table();
+        let table = Arc::new(Self { held: Arc::clone(held), door, ..Self::default() });
+        let door: Weak<dyn Door> = Arc::downgrade(&(Arc::clone(&table) as Arc<dyn Door>));
+        files.add_door(door);
+        table
+    }
+
+    /// Breaks what clients cache of what was changed outside the server, as a write by nobody's
+    /// open would, so that they drop it; where nobody knows the file, of all of them.
+    pub fn changed_outside(&self, change: OutsideChange) {
+        let nodes: Vec<Arc<FileNode>> = match change {
+            OutsideChange::Of(ino) => self.node(ino.0).into_iter().collect(),
+            OutsideChange::OfAnEntry => return self.leased_directories.any_entry_changed(),
+            OutsideChange::OfAnything => self.files().values().cloned().collect(),
         };
         for node in nodes {
             node.break_leases(Trigger::Write, None);
@@ -459,7 +441,7 @@ impl FileTable {
 
     /// The files with an open below the directory `dir`, which hold up a rename of it
     /// (MS-FSA 2.1.4.2).
-    pub(crate) async fn open_below(&self, backend: &dyn ShareBackend, dir: u64, by_mac: bool) -> OpenBelow {
+    pub(crate) async fn open_below(&self, view: &VisitedShare, dir: u64, by_mac: bool) -> OpenBelow {
         let mut opens = Vec::new();
         for node in self.files().values() {
             let state = node.state();
@@ -471,7 +453,7 @@ impl FileTable {
             let Some(parent) = name.dir().await else { continue };
             let is_below = match judged.get(&parent) {
                 Some(is_below) => *is_below,
-                None => *judged.entry(parent).or_insert(backend.is_within(parent, dir).await),
+                None => *judged.entry(parent).or_insert(view.is_within(parent, dir).await),
             };
             if is_below {
                 below.push(node);

@@ -9,7 +9,6 @@ use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::backend::Watching;
 use crate::ntstatus;
 use crate::path::is_valid_component;
 use larder_smb_wire::messages::change_notify::{
@@ -17,7 +16,9 @@ use larder_smb_wire::messages::change_notify::{
     FILE_ACTION_RENAMED_OLD_NAME, FILE_NOTIFY_CHANGE_DIR_NAME, FILE_NOTIFY_CHANGE_FILE_NAME,
 };
 
-use super::watch::{Answer, Batch, MAX_NOTIFY_BUFFER, NotifyAccount, NotifyBudget, Watch, lock};
+#[cfg(test)]
+use super::watch::{Answer, MAX_NOTIFY_BUFFER, NotifyBudget};
+use super::watch::{Batch, NotifyAccount, Watch, lock};
 
 /// A change of an entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +50,7 @@ pub enum NoticeKind {
 /// A watched directory that a change is in, or above.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Above {
-    /// The directory's inode, [`FileInfo::file_index`](crate::FileInfo::file_index).
+    /// The directory's inode, [`FileInfo::file_index`](crate::words::FileInfo::file_index).
     pub dir: u64,
     /// The way from it to the directory of the change: empty, or with a backslash at its end.
     pub path: String,
@@ -206,16 +207,19 @@ impl Watches {
 }
 
 /// A watch of every change, as a CHANGE_NOTIFY arms it: for tests of what a backend tells.
-pub struct Observed(WatchReg);
+#[cfg(test)]
+pub(crate) struct Observed(WatchReg);
 
+#[cfg(test)]
 impl Watches {
     /// Watches `dir`, and with `tree` all below it.
-    pub fn observe(&self, watching: Watching, dir: u64, tree: bool) -> Option<Observed> {
+    pub(crate) fn observe(&self, watching: Watching, dir: u64, tree: bool) -> Option<Observed> {
         WatchReg::arm(self, watching, dir, u32::MAX, tree, MAX_NOTIFY_BUFFER, &Arc::<NotifyBudget>::default())
             .map(Observed)
     }
 }
 
+#[cfg(test)]
 impl Observed {
     /// The next changes as FILE_ACTION_* and names, in their order. The error is the status that a client gets in place of them.
     pub async fn next(&mut self) -> Result<Vec<(u32, String)>, u32> {
@@ -235,6 +239,7 @@ impl Observed {
 }
 
 /// (action, name) of each FILE_NOTIFY_INFORMATION entry (MS-FSCC 2.7.1).
+#[cfg(test)]
 fn entries_of(buffer: &[u8]) -> Vec<(u32, String)> {
     let (mut found, mut rest) = (Vec::new(), buffer);
     while let Some((head, data)) = rest.split_first_chunk::<12>() {
@@ -248,12 +253,15 @@ fn entries_of(buffer: &[u8]) -> Vec<(u32, String)> {
     found
 }
 
+/// Keeps a store telling of changes, until it is dropped.
+pub type Watching = Box<dyn Send + Sync>;
+
 /// An open's watch in the table. Dropping it removes the watch and ends the requests waiting on it with
 /// STATUS_NOTIFY_CLEANUP.
 pub(crate) struct WatchReg {
     watches: Watches,
     watch: Arc<Watch>,
-    /// The backend tells of changes as long as it is kept.
+    /// The store tells of changes as long as it is kept.
     _watching: Watching,
 }
 

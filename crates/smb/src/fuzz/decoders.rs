@@ -90,7 +90,7 @@ fn body(command: larder_smb_wire::header::Command, data: &[u8]) {
         Command::Flush => parse!(FlushRequest),
         Command::Read => parse!(ReadRequest),
         Command::Write => {
-            let shared = WriteRequest::parse_shared(&crate::Bytes::copy_from_slice(data));
+            let shared = WriteRequest::parse_shared(&bytes::Bytes::copy_from_slice(data));
             let shared = shared.ok().map(|(_, bytes)| bytes);
             let whole = WriteRequest::parse(data).ok().map(|request| request.data);
             assert_eq!(shared.as_deref(), whole.as_deref());
@@ -120,10 +120,10 @@ pub fn inputs(data: &[u8]) {
     let Some(units) = crate::utils::utf16le_to_units(data) else {
         return;
     };
-    let _ = crate::SmbPath::from_utf16(&units);
+    let _ = crate::path::SmbPath::from_utf16(&units);
     let name = String::from_utf16_lossy(&units);
     let (pattern, name) = name.split_once('|').unwrap_or((&name, &name));
-    let _ = crate::Pattern::new(pattern, true).matches(name);
+    let _ = crate::wildcard::Pattern::new(pattern, true).matches(name);
 }
 
 /// Takes `data` for an encrypted frame, under each cipher.
@@ -137,7 +137,7 @@ pub fn transform(data: &[u8]) {
     for cipher in (1..=4).filter_map(Cipher::from_id) {
         let key = vec![7; cipher.key_len()];
         let session = encrypt::SessionCipher::new(cipher, &key, &key);
-        let _ = session.decrypt(crate::Bytes::copy_from_slice(data));
+        let _ = session.decrypt(bytes::Bytes::copy_from_slice(data));
     }
 }
 

@@ -2,7 +2,6 @@
 //! and Samba's and Netatalk's documentation describe it). A Mac that gets an answer keeps a Time Machine disk on the share only if the server
 //! says that a flush reaches the disk.
 
-use crate::backend::BackendCapabilities;
 use crate::utils::utf16le;
 
 /// What is asked: the only command a client sends outside of a query for one file.
@@ -13,8 +12,7 @@ const SERVER_CAPABILITIES: u64 = 1;
 const VOLUME_CAPABILITIES: u64 = 2;
 const MODEL: u64 = 4;
 
-// Volume capabilities.
-const CASE_SENSITIVE: u64 = 2;
+// Volume capabilities, without the one of names whose case matters.
 /// F_FULLFSYNC: FLUSH makes durable, whatever lies between.
 const FULL_SYNC: u64 = 4;
 
@@ -29,7 +27,7 @@ pub(super) fn query(data: &[u8]) -> Option<u64> {
     (command == SERVER_QUERY).then_some(wanted & (SERVER_CAPABILITIES | VOLUME_CAPABILITIES | MODEL))
 }
 
-pub(super) fn answer(wanted: u64, share: BackendCapabilities) -> Vec<u8> {
+pub(super) fn answer(wanted: u64) -> Vec<u8> {
     let mut out = Vec::with_capacity(64);
     out.extend_from_slice(&SERVER_QUERY.to_le_bytes());
     out.extend_from_slice(&[0; 4]);
@@ -39,8 +37,7 @@ pub(super) fn answer(wanted: u64, share: BackendCapabilities) -> Vec<u8> {
         out.extend_from_slice(&0u64.to_le_bytes());
     }
     if wanted & VOLUME_CAPABILITIES != 0 {
-        let case_sensitive = if share.case_sensitive { CASE_SENSITIVE } else { 0 };
-        out.extend_from_slice(&(FULL_SYNC | case_sensitive).to_le_bytes());
+        out.extend_from_slice(&FULL_SYNC.to_le_bytes());
     }
     if wanted & MODEL != 0 {
         let model = utf16le(MODEL_NAME);
@@ -61,7 +58,7 @@ mod tests {
         asked.extend([0; 8]);
         assert_eq!(query(&asked), Some(7));
         assert_eq!(query(&asked[..23]), None);
-        let answer = answer(7, BackendCapabilities::default());
+        let answer = answer(7);
         assert_eq!(answer[..16], asked[..16]);
         assert_eq!(answer[24..32], FULL_SYNC.to_le_bytes());
         assert_eq!(answer[36..40], 14u32.to_le_bytes());

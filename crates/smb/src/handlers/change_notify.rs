@@ -47,7 +47,7 @@ async fn watched(
     }
     let share = Arc::clone(&tree.share);
     // The answer has every change that was answered before.
-    share.backend.settle_notices().await;
+    tree.view()?.settle_notices().await;
     let mut open = open.write().await;
     if !open.is_directory {
         return Err(ntstatus::STATUS_INVALID_PARAMETER);

@@ -7,23 +7,14 @@ use larder_smb_wire::messages::{CloseRequest, CloseResponse, FileId};
 use crate::conn::pending::Stop;
 use crate::conn::state::Connection;
 use crate::files::{WatchReg, close_open};
-use crate::handlers::response::HandlerResponse;
+use crate::handlers::response::{Answered, HandlerResponse};
 use crate::handlers::shared::RequestTree;
 use crate::ntstatus;
 
-pub async fn handle(conn: &Arc<Connection>, tree: &RequestTree, body: &[u8]) -> HandlerResponse {
-    let req = match CloseRequest::parse(body) {
-        Ok(r) => r,
-        Err(_) => return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER),
-    };
-    let tree = match tree {
-        Ok(tree) => tree,
-        Err(status) => return HandlerResponse::err(*status),
-    };
-    let open_arc = match tree.remove_file(req.file_id) {
-        Some(o) => o,
-        None => return HandlerResponse::err(ntstatus::STATUS_FILE_CLOSED),
-    };
+pub async fn handle(conn: &Arc<Connection>, tree: &RequestTree, body: &[u8]) -> Answered {
+    let req = CloseRequest::parse(body).map_err(|_| ntstatus::STATUS_INVALID_PARAMETER)?;
+    let tree = tree.as_ref().map_err(|status| *status)?;
+    let open_arc = tree.remove_file(req.file_id).ok_or(ntstatus::STATUS_FILE_CLOSED)?;
     // MS-SMB2 3.3.4.17: requests waiting on the open end with it. They are
     // answered after the CLOSE response is queued, as Windows orders them:
     // their stop and the open's change notification watch go with the
@@ -58,7 +49,7 @@ pub async fn handle(conn: &Arc<Connection>, tree: &RequestTree, body: &[u8]) -> 
     resp.write_to(&mut buf).expect("encode");
     let mut response = HandlerResponse::ok(buf);
     response.after_send.push(Box::new(ended));
-    response
+    Ok(response)
 }
 
 /// Ends the requests waiting on a closed open, and its watch, when

@@ -15,8 +15,8 @@ use bytes::Bytes;
 use tokio::sync::RwLock;
 
 use crate::access_mask::{FILE_APPEND_DATA, FILE_EXECUTE, FILE_READ_DATA, FILE_WRITE_DATA};
-use crate::backend::Handle;
 use crate::conn::state::{Connection, Open};
+use crate::door::handle::FileHandle;
 use crate::files::{FileRef, Trigger};
 use crate::handlers::ioctl::response;
 use crate::handlers::response::HandlerResponse;
@@ -238,9 +238,8 @@ async fn duplicate_range(from: &Open, to: &Open, (from_at, to_at, len): (u64, u6
     }
     source_file.check_io(from_at, len, false)?;
     target_file.check_io(to_at, len, true)?;
-    let Some(of) = source.identity() else { return Err(ntstatus::STATUS_NOT_SUPPORTED) };
     target_file.break_leases(Trigger::Write);
-    let shared = target.share_from(of, from_at, to_at, len).await;
+    let shared = target.share_from(source, from_at, to_at, len).await;
     target_file.break_leases(Trigger::Write);
     match shared.map_err(|error| error.to_nt_status())? {
         true => Ok(()),
@@ -301,20 +300,19 @@ fn run(chunks: &[Chunk]) -> usize {
     chunks.len().min(1) + chunks.windows(2).take_while(|pair| follows(pair)).count()
 }
 
-/// Lets the target refer to a run of chunks of the source (`Handle::copy_from`). `None`: they are copied one by one.
+/// Lets the target refer to a run of chunks of the source ([`FileHandle::copy_from`]). `None`: they
+/// are copied one by one.
 async fn share_run(
-    (source, source_file): (&dyn Handle, &FileRef),
-    (target, target_file): (&dyn Handle, &FileRef),
+    (source, source_file): (&FileHandle, &FileRef),
+    (target, target_file): (&FileHandle, &FileRef),
     chunks: &[Chunk],
 ) -> Result<Option<u32>, u32> {
-    let (Some(first), Some(of), Some(own)) = (chunks.first(), source.identity(), target.identity()) else {
-        return Ok(None);
-    };
+    let Some(first) = chunks.first() else { return Ok(None) };
     let len: u64 = chunks.iter().map(|chunk| u64::from(chunk.len)).sum();
     let (Some(from_end), Some(to_end)) = (first.from.checked_add(len), first.to.checked_add(len)) else {
         return Ok(None);
     };
-    let is_overlapping = of == own && first.from < to_end && first.to < from_end;
+    let is_overlapping = source.is_same_file(target) && first.from < to_end && first.to < from_end;
     // What is wrong with one chunk is told when it is copied.
     if is_overlapping
         || source_file.check_io(first.from, len, false).is_err()
@@ -324,21 +322,21 @@ async fn share_run(
         return Ok(None);
     }
     target_file.break_leases(Trigger::Write);
-    let shared = target.copy_from(of, first.from, first.to, len).await;
+    let shared = target.copy_from(source, first.from, first.to, len).await;
     target_file.break_leases(Trigger::Write);
     // What was shared of a part is copied once more, with the same result.
     let is_whole = shared.map_err(|error| error.to_nt_status())? == len;
     Ok(is_whole.then_some(len as u32))
 }
 
-async fn size(handle: &dyn Handle) -> Result<u64, u32> {
+async fn size(handle: &FileHandle) -> Result<u64, u32> {
     let info = handle.stat().await.map_err(|e| e.to_nt_status())?;
     Ok(info.end_of_file)
 }
 
 /// The bytes of `chunk`. One that passes the end of the file fails, with
 /// STATUS_INVALID_VIEW_SIZE as in Windows.
-async fn read_all(handle: &dyn Handle, chunk: &Chunk) -> Result<Vec<Bytes>, u32> {
+async fn read_all(handle: &FileHandle, chunk: &Chunk) -> Result<Vec<Bytes>, u32> {
     let mut pieces = Vec::new();
     let mut at = 0;
     while at < chunk.len {
@@ -358,7 +356,7 @@ async fn read_all(handle: &dyn Handle, chunk: &Chunk) -> Result<Vec<Bytes>, u32>
     Ok(pieces)
 }
 
-async fn write_all(handle: &dyn Handle, mut at: u64, data: Vec<Bytes>) -> Result<(), u32> {
+async fn write_all(handle: &FileHandle, mut at: u64, data: Vec<Bytes>) -> Result<(), u32> {
     for mut piece in data {
         while !piece.is_empty() {
             let count = handle.write_bytes(at, piece.clone()).await.map_err(|e| e.to_nt_status())?;

@@ -75,7 +75,6 @@ pub async fn handle(
     // asynchronous requests.
     let Some((op, mut stop)) = conn.pending.reserve(hdr, None, retained) else {
         warn!("too many waiting requests on the connection");
-        stage.release().await;
         return Outcome::Done(HandlerResponse::err(ntstatus::STATUS_INSUFFICIENT_RESOURCES));
     };
     let (server, conn, hdr) = (Arc::clone(server), Arc::clone(conn), *hdr);
@@ -103,7 +102,6 @@ async fn wait_for_breaks(
             biased;
             why = stopped(stop) => {
                 if why == Stop::Cancelled {
-                    stage.release().await;
                     return HandlerResponse::err(ntstatus::STATUS_CANCELLED);
                 }
                 true
@@ -113,10 +111,7 @@ async fn wait_for_breaks(
         };
         match attempt(server, conn, hdr, args, &mut begun, stage).await {
             Step::Done(response) => return response,
-            Step::Wait(_, left) if !changed => {
-                left.release().await;
-                return HandlerResponse::err(ntstatus::STATUS_SHARING_VIOLATION);
-            }
+            Step::Wait(..) if !changed => return HandlerResponse::err(ntstatus::STATUS_SHARING_VIOLATION),
             Step::Wait(next, left) => {
                 wait = next;
                 stage = left;
@@ -127,53 +122,21 @@ async fn wait_for_breaks(
 
 #[cfg(test)]
 mod tests {
-    use async_trait::async_trait;
     use tokio::sync::{Notify, Semaphore};
 
     use super::request::FILE_OVERWRITE;
     use super::*;
     use crate::access_mask::{Access, FILE_READ_DATA, FILE_WRITE_DATA};
-    use crate::backend::{BackendCapabilities, Handle, Located, OpenAction, OpenIntent, OpenOptions, ShareBackend};
     use crate::conn::state::{Session, TreeConnect};
-    use crate::error::SmbResult;
+    use crate::door::view::VisitedShare;
     use crate::files::{FileRef, Sharing};
     use crate::path::SmbPath;
-    use crate::tests::memfs::MemFsBackend;
+    use crate::tests::seam::Step;
+    use crate::words::{OpenIntent, OpenOptions};
     use crate::{Share, SmbServer};
     use larder_smb_wire::auth::ntlm::Identity;
     use larder_smb_wire::header::{Command, HeaderTail};
     use larder_smb_wire::messages::CreateRequest;
-
-    /// Memory backend whose truncating opens tell `waiting` they have
-    /// arrived and then wait for a permit from `go`.
-    struct HoldTruncate {
-        inner: MemFsBackend,
-        waiting: Arc<Notify>,
-        go: Arc<Semaphore>,
-    }
-
-    #[async_trait]
-    impl ShareBackend for HoldTruncate {
-        async fn open(&self, path: &SmbPath, opts: OpenOptions) -> SmbResult<(Box<dyn Handle>, OpenAction)> {
-            if opts.intent == OpenIntent::Truncate {
-                self.waiting.notify_one();
-                self.go.acquire().await.expect("gate").forget();
-            }
-            self.inner.open(path, opts).await
-        }
-
-        async fn locate(&self, path: &SmbPath) -> SmbResult<Located> {
-            self.inner.locate(path).await
-        }
-
-        async fn is_within(&self, dir: u64, top: u64) -> bool {
-            self.inner.is_within(dir, top).await
-        }
-
-        fn capabilities(&self) -> BackendCapabilities {
-            self.inner.capabilities()
-        }
-    }
 
     fn create_body(name: &str, disposition: u32) -> Vec<u8> {
         let name: Vec<u8> = name.encode_utf16().flat_map(u16::to_le_bytes).collect();
@@ -205,14 +168,22 @@ mod tests {
     async fn a_truncating_create_holds_the_file_while_the_backend_truncates() {
         let waiting = Arc::new(Notify::new());
         let go = Arc::new(Semaphore::new(0));
-        let backend = HoldTruncate {
-            inner: MemFsBackend::new().with_file("f.txt", b"precious"),
-            waiting: Arc::clone(&waiting),
-            go: Arc::clone(&go),
-        };
+        let view = VisitedShare::in_memory().await.with_file("f.txt", b"precious").await;
+        let held = (Arc::clone(&waiting), Arc::clone(&go));
+        // A truncating open tells that it has arrived, and waits for a permit.
+        view.core.seam.set(move |step| {
+            let held = matches!(step, Step::Open(_, OpenIntent::Truncate)).then(|| held.clone());
+            Box::pin(async move {
+                if let Some((waiting, go)) = held {
+                    waiting.notify_one();
+                    go.acquire().await.expect("gate").forget();
+                }
+                Ok(())
+            })
+        });
         let server = SmbServer::builder()
             .listen("127.0.0.1:0".parse().unwrap())
-            .share(Share::new("s", backend).public())
+            .share(Share::of("s", view.clone()).public())
             .build()
             .unwrap();
         let state = server.state();
@@ -246,7 +217,7 @@ mod tests {
         // Another connection's exclusive open arrives while the backend
         // truncates.
         let path: SmbPath = "f.txt".parse().unwrap();
-        let (probe, _) = share.backend.open(&path, OpenOptions::default()).await.unwrap();
+        let (probe, _) = view.open(&path, OpenOptions::default()).await.unwrap();
         let info = probe.stat().await.unwrap();
         let exclusive =
             FileRef::register(&share, &info, probe.name(), Sharing { access: FILE_READ_DATA, share: 0 }.into());

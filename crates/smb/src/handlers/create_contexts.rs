@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use crate::backend::{ExtendedAttribute, FILE_ATTRIBUTE_DIRECTORY, FileInfo};
 use crate::files::{Granted, LeaseId, LeaseRequest, LeaseState, LeaseVersion};
 use crate::handlers::{apple, extended};
 use crate::moment::Moment;
 use crate::ntstatus;
 use crate::security::SecurityDescriptor;
+use crate::words::{ExtendedAttribute, FILE_ATTRIBUTE_DIRECTORY, FileInfo};
 use larder_smb_wire::messages::{
     CreateContext, CreateResponse, Dialect, DurableReconnect, DurableReconnectV2, DurableRequest, DurableRequestV2,
     DurableResponseV2, FileId, LeaseContext, OplockLevel,

@@ -1,8 +1,9 @@
 //! Extended attributes of a file (FileFullEaInformation, MS-FSCC 2.4.16): names of ASCII letters with small values.
 
-use crate::backend::{ExtendedAttribute, Handle};
+use crate::door::handle::FileHandle;
 use crate::error::SmbError;
 use crate::ntstatus;
+use crate::words::ExtendedAttribute;
 
 /// NextEntryOffset, Flags, EaNameLength, EaValueLength.
 const HEADER: usize = 8;
@@ -74,7 +75,7 @@ pub(super) fn encode(attributes: &[ExtendedAttribute]) -> Vec<u8> {
 }
 
 /// FileFullEaInformation of a file: STATUS_NO_EAS_ON_FILE if it has none (MS-FSA 2.1.5.12.15).
-pub(super) async fn query(handle: &dyn Handle) -> Result<Vec<u8>, u32> {
+pub(super) async fn query(handle: &FileHandle) -> Result<Vec<u8>, u32> {
     match handle.extended_attributes().await {
         Ok(attributes) => match encode(&attributes) {
             none if none.is_empty() => Err(ntstatus::STATUS_NO_EAS_ON_FILE),
@@ -86,13 +87,13 @@ pub(super) async fn query(handle: &dyn Handle) -> Result<Vec<u8>, u32> {
 }
 
 /// The size of that, which FileEaInformation and others tell; 0 if there are none.
-pub(super) async fn size(handle: &dyn Handle) -> u32 {
+pub(super) async fn size(handle: &FileHandle) -> u32 {
     let chain = handle.extended_attributes().await.map(|attributes| encode(&attributes));
     chain.ok().and_then(|chain| u32::try_from(chain.len()).ok()).unwrap_or(0)
 }
 
 /// Sets each; one without a value is removed (MS-FSA 2.1.5.15.6).
-pub(super) async fn set(handle: &dyn Handle, attributes: Vec<ExtendedAttribute>) -> Result<(), u32> {
+pub(super) async fn set(handle: &FileHandle, attributes: Vec<ExtendedAttribute>) -> Result<(), u32> {
     for attribute in attributes {
         match handle.set_extended_attribute(attribute).await {
             Ok(()) => {}

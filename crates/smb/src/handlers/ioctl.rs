@@ -11,9 +11,10 @@ use larder_smb_wire::messages::{Dialect, FileId, Fsctl, IoctlRequest, IoctlRespo
 use tracing::warn;
 
 use crate::conn::state::{Connection, Open};
+use crate::door::view::VisitedShare;
 use crate::handlers::interfaces;
 use crate::handlers::negotiate::{select_dialect, server_capabilities, server_security_mode};
-use crate::handlers::response::HandlerResponse;
+use crate::handlers::response::{Answered, HandlerResponse};
 use crate::handlers::shared::{RequestTree, begin_change, lookup_open};
 use crate::handlers::{copychunk, snapshots, sparse};
 use crate::ntstatus;
@@ -44,85 +45,66 @@ pub async fn handle(
     conn: &Arc<Connection>,
     (hdr, tree): (&Smb2Header, &RequestTree),
     body: &[u8],
-) -> HandlerResponse {
-    let tree = match tree {
-        Ok(tree) => tree,
-        Err(status) => return HandlerResponse::err(*status),
-    };
-    let req = match IoctlRequest::parse(body) {
-        Ok(r) => r,
-        Err(_) => return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER),
-    };
+) -> Answered {
+    let tree = tree.as_ref().map_err(|status| *status)?;
+    let req = IoctlRequest::parse(body).map_err(|_| ntstatus::STATUS_INVALID_PARAMETER)?;
     if req.flags != IoctlRequest::FLAG_IS_FSCTL {
-        return HandlerResponse::err(ntstatus::STATUS_NOT_SUPPORTED);
+        return Err(ntstatus::STATUS_NOT_SUPPORTED);
     }
 
     let fsctl = req.fsctl();
     let open = if takes_no_file(fsctl) {
         if req.file_id != FileId::any() {
-            return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
+            return Err(ntstatus::STATUS_INVALID_PARAMETER);
         }
         None
     } else {
-        match lookup_open(tree, req.file_id) {
-            Some(open) => Some(open),
-            None => return HandlerResponse::err(ntstatus::STATUS_FILE_CLOSED),
-        }
+        Some(lookup_open(tree, req.file_id).ok_or(ntstatus::STATUS_FILE_CLOSED)?)
     };
 
     let _under_way = match &open {
-        Some(open) => match begin_change(conn, hdr, &*open.read().await) {
-            Ok(change) => change,
-            Err(status) => return HandlerResponse::err(status),
-        },
+        Some(open) => begin_change(conn, hdr, &*open.read().await)?,
         None => None,
     };
     let max_transact = conn.max_read_size;
     if req.input_count > max_transact || req.max_input_response > max_transact || req.max_output_response > max_transact
     {
-        return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
+        return Err(ntstatus::STATUS_INVALID_PARAMETER);
     }
-    let Some(input) = input_buffer(&req, body) else {
-        return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
-    };
+    let input = input_buffer(&req, body).ok_or(ntstatus::STATUS_INVALID_PARAMETER)?;
 
-    match fsctl {
+    let of_file = open.as_ref().ok_or(ntstatus::STATUS_FILE_CLOSED);
+    Ok(match fsctl {
         Fsctl::ValidateNegotiateInfo => validate_negotiate_info(server, conn, &req, input).await,
         Fsctl::QueryNetworkInterfaceInfo => {
             let interfaces = server.interfaces.as_ref().map(|list| list()).unwrap_or_default();
             if interfaces.is_empty() {
-                return HandlerResponse::err(ntstatus::STATUS_NOT_SUPPORTED);
+                return Err(ntstatus::STATUS_NOT_SUPPORTED);
             }
             match interfaces::encode(&interfaces, req.max_output_response as usize) {
-                none if none.is_empty() => HandlerResponse::err(ntstatus::STATUS_BUFFER_TOO_SMALL),
+                none if none.is_empty() => return Err(ntstatus::STATUS_BUFFER_TOO_SMALL),
                 out => response(req.ctl_code, req.file_id, out),
             }
         }
         Fsctl::SrvEnumerateSnapshots => {
-            let file_id = match open {
+            let file_id = match &open {
                 Some(open) => open.read().await.file_id,
                 None => req.file_id,
             };
-            let moments = tree.backend.moments();
-            match snapshots::array(&moments, req.max_output_response as usize) {
-                Some(array) => response(req.ctl_code, file_id, array),
-                None => HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER),
-            }
+            let moments = tree.view().map(VisitedShare::moments).unwrap_or_default();
+            let array = snapshots::array(&moments, req.max_output_response as usize);
+            response(req.ctl_code, file_id, array.ok_or(ntstatus::STATUS_INVALID_PARAMETER)?)
         }
-        Fsctl::DfsGetReferrals | Fsctl::DfsGetReferralsEx => HandlerResponse::err(ntstatus::STATUS_FS_DRIVER_REQUIRED),
-        Fsctl::SrvCopychunk | Fsctl::SrvCopychunkWrite => match open {
-            Some(open) => copychunk::copy(conn, hdr.session_id, &req, input, &open).await,
-            None => HandlerResponse::err(ntstatus::STATUS_FILE_CLOSED),
-        },
-        Fsctl::DuplicateExtents => match open {
-            Some(open) => copychunk::duplicate(conn, hdr.session_id, &req, input, &open).await,
-            None => HandlerResponse::err(ntstatus::STATUS_FILE_CLOSED),
-        },
-        _ => match open {
+        Fsctl::DfsGetReferrals | Fsctl::DfsGetReferralsEx => return Err(ntstatus::STATUS_FS_DRIVER_REQUIRED),
+        Fsctl::SrvCopychunk | Fsctl::SrvCopychunkWrite => {
+            copychunk::copy(conn, hdr.session_id, &req, input, of_file?).await
+        }
+        Fsctl::DuplicateExtents => copychunk::duplicate(conn, hdr.session_id, &req, input, of_file?).await,
+        _ => match &open {
             Some(open) => on_file(&req, input, &*open.read().await).await,
-            None => HandlerResponse::err(ntstatus::STATUS_NOT_SUPPORTED),
+            None => return Err(ntstatus::STATUS_NOT_SUPPORTED),
         },
-    }
+    })
 }
 
 /// The control codes that work on one open.
@@ -331,7 +313,7 @@ mod tests {
 
     async fn ioctl(server: &Arc<ServerState>, conn: &Arc<Connection>, body: &[u8]) -> HandlerResponse {
         let tree = conn.sessions.get(7).and_then(|session| session.trees.get(1)).ok_or(0);
-        handle(server, conn, (&header(), &tree), body).await
+        handle(server, conn, (&header(), &tree), body).await.unwrap_or_else(HandlerResponse::err)
     }
 
     fn header() -> Smb2Header {

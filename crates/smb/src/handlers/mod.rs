@@ -2,7 +2,7 @@
 //!
 //! Each function here builds a `HandlerResponse` for a specific SMB2 command.
 //! Handlers receive the parsed request header and a slice of the body bytes;
-//! they return either a successful body or `HandlerResponse::err(ntstatus)`.
+//! they return a response or the status that the request fails with.
 
 use std::sync::Arc;
 
@@ -65,36 +65,36 @@ pub(crate) async fn dispatch_command(
     {
         return outcome;
     }
-    let response = match hdr.command {
+    let answered = match hdr.command {
         Command::Create => return create::handle(server, conn, (hdr, tree), body, retained).await,
         Command::SetInfo => return set_info::handle(conn, (hdr, tree), body, retained).await,
         Command::ChangeNotify => {
             return change_notify::handle(conn, (hdr, tree), body, retained).await;
         }
         Command::Lock => return lock::handle(conn, (hdr, tree), body, retained).await,
-        Command::Negotiate => negotiate::handle(server, conn, hdr, body).await,
-        Command::SessionSetup => session_setup::handle(server, conn, hdr, body).await,
-        Command::Logoff => logoff::handle(server, conn, hdr, body).await,
+        Command::Negotiate => Ok(negotiate::handle(server, conn, hdr, body).await),
+        Command::SessionSetup => Ok(session_setup::handle(server, conn, hdr, body).await),
+        Command::Logoff => logoff::handle(server, conn, hdr).await,
         Command::TreeConnect => tree_connect::handle(server, conn, hdr, body, encrypted).await,
-        Command::TreeDisconnect => tree_disconnect::handle(conn, hdr, body).await,
+        Command::TreeDisconnect => tree_disconnect::handle(conn, hdr).await,
         Command::Close => close::handle(conn, tree, body).await,
         Command::Flush => flush::handle(conn, hdr, tree, body).await,
         Command::Read => read::handle(conn, hdr, tree, body).await,
         Command::Write => write::handle(conn, hdr, tree, body).await,
         Command::Ioctl => ioctl::handle(server, conn, (hdr, tree), body).await,
-        Command::Echo => echo::handle(conn, hdr, body).await,
+        Command::Echo => echo::handle(conn, hdr),
         Command::QueryDirectory => query_directory::handle(conn, tree, body).await,
         Command::QueryInfo => query_info::handle(conn, hdr, tree, body).await,
         Command::OplockBreak => oplock_break::handle(server, conn, tree, body).await,
-        Command::Cancel => HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER),
+        Command::Cancel => Err(ntstatus::STATUS_INVALID_PARAMETER),
     };
-    Outcome::Done(response)
+    Outcome::Done(answered.unwrap_or_else(HandlerResponse::err))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::memfs::MemFsBackend;
+    use crate::door::view::VisitedShare;
     use crate::tests::peer::Peer;
     use crate::{Share, SmbServer};
     use larder_smb_wire::header::HeaderTail;
@@ -103,7 +103,7 @@ mod tests {
     /// The check of a request's tree and its use see the same tree, also if another channel connects one in between.
     #[tokio::test]
     async fn handlers_use_the_tree_that_was_checked() {
-        let share = Share::new("home", MemFsBackend::new()).public();
+        let share = Share::of("home", VisitedShare::in_memory().await).public();
         let server = SmbServer::builder().listen("127.0.0.1:0".parse().unwrap()).share(share).build().expect("build");
         let state = server.state();
         let peer = Peer::new(&state, true).await;

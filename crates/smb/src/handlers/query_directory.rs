@@ -6,15 +6,17 @@ use std::sync::Arc;
 use larder_smb_wire::messages::{QueryDirectoryRequest, QueryDirectoryResponse};
 
 use crate::access_mask::FILE_LIST_DIRECTORY;
-use crate::backend::{DirEntry, DirPage, FileInfo, Handle, OpenOptions, ShareBackend};
 use crate::conn::state::{Connection, DirCursor, Open};
-use crate::handlers::response::HandlerResponse;
+use crate::door::handle::FileHandle;
+use crate::door::view::VisitedShare;
+use crate::handlers::response::{Answered, HandlerResponse};
 use crate::handlers::shared::{RequestTree, lookup_open};
 use crate::info_class::{align8, dir_entry_name_offset, encode_dir_entry};
 use crate::ntstatus;
 use crate::path::is_valid_pattern;
 use crate::utils::utf16le_to_units;
 use crate::wildcard::Pattern;
+use crate::words::{DirEntry, DirPage, FileInfo, OpenOptions};
 
 /// Classes MS-SMB2 3.3.5.18 lists that this server does not encode:
 /// FileIdExtdDirectoryInformation, FileId64ExtdDirectoryInformation,
@@ -28,11 +30,8 @@ const PAGE_ENTRIES_MAX: usize = 1024;
 /// Of 16 characters, until a listing has shown its own.
 const USUAL_NAME_BYTES: usize = 32;
 
-pub async fn handle(conn: &Arc<Connection>, tree: &RequestTree, body: &[u8]) -> HandlerResponse {
-    match list(conn, tree, body).await {
-        Ok(answer) => answer.response(),
-        Err(status) => HandlerResponse::err(status),
-    }
+pub async fn handle(conn: &Arc<Connection>, tree: &RequestTree, body: &[u8]) -> Answered {
+    list(conn, tree, body).await.map(Answer::response)
 }
 
 async fn list(conn: &Connection, tree: &RequestTree, body: &[u8]) -> Result<Answer, u32> {
@@ -57,10 +56,10 @@ async fn list(conn: &Connection, tree: &RequestTree, body: &[u8]) -> Result<Answ
             return Err(ntstatus::STATUS_OBJECT_NAME_INVALID);
         }
         let pattern = (!requested.is_empty() && requested != "*").then_some(requested);
-        first_page = start_scan(&mut open, tree.backend.as_ref(), pattern, &answer).await?;
+        first_page = start_scan(&mut open, tree.view()?, pattern, &answer).await?;
     } else if restart {
         let pattern = open.search_state.as_mut().and_then(|c| c.pattern.take());
-        first_page = start_scan(&mut open, tree.backend.as_ref(), pattern, &answer).await?;
+        first_page = start_scan(&mut open, tree.view()?, pattern, &answer).await?;
     }
 
     let Open { handle, search_state, .. } = &mut *open;
@@ -134,7 +133,7 @@ impl Answer {
     /// page at the cursor's position, if it was read already.
     async fn fill(
         &mut self,
-        handle: &dyn Handle,
+        handle: &FileHandle,
         cursor: &mut DirCursor,
         mut first_page: Option<DirPage>,
     ) -> Result<(), u32> {
@@ -149,12 +148,8 @@ impl Answer {
         let mut wanted = self.room_for(cursor.entry_bytes);
         while let (Some(after), false) = (cursor.position, self.is_full(cursor.entry_bytes)) {
             let page = match first_page.take() {
-                Some(page) => Some(page),
-                None => handle.list_dir_page(after, wanted).await.map_err(|e| e.to_nt_status())?,
-            };
-            let Some(page) = page else {
-                cursor.position = None;
-                return Ok(());
+                Some(page) => page,
+                None => handle.list_page(after, wanted).await.map_err(|e| e.to_nt_status())?,
             };
             let before = self.count;
             for entry in &page.entries {
@@ -224,29 +219,25 @@ impl Answer {
 /// pages, for `answer`.
 async fn start_scan(
     open: &mut Open,
-    backend: &dyn ShareBackend,
+    view: &VisitedShare,
     pattern: Option<String>,
     answer: &Answer,
 ) -> Result<Option<DirPage>, u32> {
     let handle = open.handle.as_ref().ok_or(ntstatus::STATUS_FILE_CLOSED)?;
     let wild = |p: &str| p.contains(['*', '?', '<', '>', '"']);
     let entry_bytes = answer.name_offset + USUAL_NAME_BYTES;
-    let page = match pattern.as_deref().is_none_or(wild) {
-        true => handle.list_dir_page(0, answer.room_for(entry_bytes)).await.map_err(|e| e.to_nt_status())?,
-        false => None,
-    };
-    let listed = match &page {
-        Some(_) => Vec::new(),
-        None => handle.list_dir(pattern.as_deref()).await.map_err(|e| e.to_nt_status())?,
+    let (page, listed) = match pattern.as_deref().filter(|p| !wild(p)) {
+        None => (Some(handle.list_page(0, answer.room_for(entry_bytes)).await.map_err(|e| e.to_nt_status())?), None),
+        Some(name) => (None, handle.list_one(name).await.map_err(|e| e.to_nt_status())?),
     };
 
-    let mut entries = VecDeque::with_capacity(listed.len() + 2);
+    let mut entries = VecDeque::new();
     let matcher = pattern.as_deref().map(|p| Pattern::new(p, true));
     let matches = |name: &str| matcher.as_ref().is_none_or(|m| m.matches(name));
     if matches(".") || matches("..") {
         let mut this = handle.stat().await.map_err(|e| e.to_nt_status())?;
         this.name = ".".to_string();
-        let mut parent = parent_info(backend, open).await.unwrap_or_else(|| {
+        let mut parent = parent_info(view, open).await.unwrap_or_else(|| {
             let mut info = this.clone();
             info.file_index = 0;
             info
@@ -259,7 +250,7 @@ async fn start_scan(
             entries.push_back(DirEntry { info: parent, position: 0 });
         }
     }
-    entries.extend(listed.into_iter().filter(|e| e.info.name != "." && e.info.name != ".."));
+    entries.extend(listed);
 
     let position = page.is_some().then_some(0);
     open.search_state = Some(DirCursor { entries, pattern, position, entry_bytes });
@@ -268,11 +259,9 @@ async fn start_scan(
 
 /// File info of the parent directory of `open`, or `None` at the share root
 /// or if the parent cannot be opened.
-async fn parent_info(backend: &dyn ShareBackend, open: &Open) -> Option<FileInfo> {
+async fn parent_info(view: &VisitedShare, open: &Open) -> Option<FileInfo> {
     let parent = open.path().await.ok()?.parent()?;
     let opts = OpenOptions { directory: true, ..OpenOptions::default() };
-    let (handle, _) = backend.open(&parent, opts).await.ok()?;
-    let info = handle.stat().await.ok();
-    let _ = handle.close().await;
-    info
+    let (handle, _) = view.open(&parent, opts).await.ok()?;
+    handle.stat().await.ok()
 }

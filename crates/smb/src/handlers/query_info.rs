@@ -7,22 +7,29 @@ use larder_smb_wire::header::Smb2Header;
 use larder_smb_wire::messages::{Dialect, InfoType, QueryInfoRequest, QueryInfoResponse};
 
 use crate::access_mask::READ_CONTROL;
-use crate::backend::{ShareBackend, StreamInfo};
 use crate::conn::state::{Connection, Open};
+use crate::door::handle::ALLOCATION_BYTES;
+use crate::door::view::VisitedShare;
 use crate::error::SmbError;
 use crate::handlers::extended;
-use crate::handlers::response::HandlerResponse;
+use crate::handlers::response::{Answered, HandlerResponse};
 use crate::handlers::shared::{RequestTree, lookup_open, note_channel};
 use crate::info_class as ic;
 use crate::ntstatus;
 use crate::security::Parts;
 use crate::share::ShareBindings;
+use crate::words::StreamInfo;
+
+/// Bytes of a sector, as disks have them that no program is surprised by.
+const SECTOR_BYTES: u32 = 512;
+const SECTORS_PER_UNIT: u32 = ALLOCATION_BYTES as u32 / SECTOR_BYTES;
+/// The longest name, in characters.
+const NAME_LETTERS_MAX: u32 = 255;
 
 const FILE_DEVICE_DISK: u32 = 0x0000_0007;
 const FILE_REMOTE_DEVICE: u32 = 0x0000_0010;
 
 // FS attribute flags (MS-FSCC §2.5.1)
-const FILE_CASE_SENSITIVE_SEARCH: u32 = 0x0000_0001;
 const FILE_CASE_PRESERVED_NAMES: u32 = 0x0000_0002;
 const FILE_UNICODE_ON_DISK: u32 = 0x0000_0004;
 const FILE_SUPPORTS_BLOCK_REFCOUNTING: u32 = 0x0800_0000;
@@ -44,27 +51,14 @@ enum Overflow {
     WholeEntries,
 }
 
-pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, tree: &RequestTree, body: &[u8]) -> HandlerResponse {
-    let req = match QueryInfoRequest::parse(body) {
-        Ok(r) => r,
-        Err(_) => return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER),
-    };
-    let info_type = match req.info_type_enum() {
-        Some(t) => t,
-        None => return HandlerResponse::err(ntstatus::STATUS_INVALID_INFO_CLASS),
-    };
-
-    let tree = match tree {
-        Ok(tree) => tree,
-        Err(status) => return HandlerResponse::err(*status),
-    };
-    let open_arc = match lookup_open(tree, req.file_id) {
-        Some(o) => o,
-        None => return HandlerResponse::err(ntstatus::STATUS_FILE_CLOSED),
-    };
+pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, tree: &RequestTree, body: &[u8]) -> Answered {
+    let req = QueryInfoRequest::parse(body).map_err(|_| ntstatus::STATUS_INVALID_PARAMETER)?;
+    let info_type = req.info_type_enum().ok_or(ntstatus::STATUS_INVALID_INFO_CLASS)?;
+    let tree = tree.as_ref().map_err(|status| *status)?;
+    let open_arc = lookup_open(tree, req.file_id).ok_or(ntstatus::STATUS_FILE_CLOSED)?;
     // NEGOTIATE advertises MaxTransactSize equal to MaxReadSize.
     if req.output_buffer_length > conn.max_read_size {
-        return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
+        return Err(ntstatus::STATUS_INVALID_PARAMETER);
     }
     let smb311 = conn.negotiated.dialect() == Some(Dialect::Smb311);
     let cap = req.output_buffer_length as usize;
@@ -77,32 +71,30 @@ pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, tree: &RequestTree
             Err(ntstatus::STATUS_NOT_SUPPORTED)
         }
         InfoType::File => query_file(&open, req.file_information_class, cap).await,
-        InfoType::FileSystem => {
-            let (share, backend) = (Arc::clone(&tree.share), Arc::clone(&tree.backend));
-            query_filesystem(&open, &share, backend.as_ref(), req.file_information_class, cap).await
-        }
+        InfoType::FileSystem => match tree.view() {
+            Ok(view) => query_filesystem(&open, &tree.share, view, req.file_information_class, cap).await,
+            Err(status) => Err(status),
+        },
         InfoType::Security => {
-            let result = query_security(&open, Parts(req.additional_information)).await;
-            drop(open);
-            return match result {
-                Ok(descriptor) if descriptor.len() > cap => buffer_too_small(descriptor.len(), smb311),
-                Ok(descriptor) => answer(descriptor),
-                Err(status) => HandlerResponse::err(status),
-            };
+            let descriptor = query_security(&open, Parts(req.additional_information)).await?;
+            return Ok(match descriptor.len() > cap {
+                true => buffer_too_small(descriptor.len(), smb311),
+                false => answer(descriptor),
+            });
         }
         InfoType::Quota => Err(ntstatus::STATUS_NOT_SUPPORTED),
     };
     drop(open);
     let (mut buf, overflow) = match result {
         Ok(reply) => reply,
-        Err(ntstatus::STATUS_INFO_LENGTH_MISMATCH) => return info_length_mismatch(smb311),
-        Err(status) => return HandlerResponse::err(status),
+        Err(ntstatus::STATUS_INFO_LENGTH_MISMATCH) => return Ok(info_length_mismatch(smb311)),
+        Err(status) => return Err(status),
     };
 
     let mut status = ntstatus::STATUS_SUCCESS;
     if buf.len() > cap {
         match overflow {
-            Overflow::Never => return info_length_mismatch(smb311),
+            Overflow::Never => return Ok(info_length_mismatch(smb311)),
             Overflow::Truncate => buf.truncate(cap),
             Overflow::WholeEntries => ic::keep_whole_entries(&mut buf, cap),
         }
@@ -111,7 +103,7 @@ pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, tree: &RequestTree
 
     let mut response = answer(buf);
     response.status = status;
-    response
+    Ok(response)
 }
 
 fn answer(buffer: Vec<u8>) -> HandlerResponse {
@@ -285,14 +277,8 @@ async fn query_file(open: &Open, class: u8, cap: usize) -> Reply {
 }
 
 /// SMB2_0_INFO_FILESYSTEM (MS-SMB2 3.3.5.20.2) for an OutputBufferLength
-/// of `cap`. The room is the user's: `backend` is the share as the user sees it.
-async fn query_filesystem(
-    open: &Open,
-    share: &ShareBindings,
-    backend: &dyn ShareBackend,
-    class: u8,
-    cap: usize,
-) -> Reply {
+/// of `cap`. The room is the user's: `view` is the share as the user sees it.
+async fn query_filesystem(open: &Open, share: &ShareBindings, view: &VisitedShare, class: u8, cap: usize) -> Reply {
     let (min_len, overflow) = match class {
         // BlockAlign(FieldOffset(VolumeLabel), 8).
         ic::FS_VOLUME_INFORMATION => (24, Overflow::Truncate),
@@ -319,46 +305,38 @@ async fn query_filesystem(
     if class == ic::FS_CONTROL_INFORMATION {
         return Ok((ic::encode_fs_control_information(), overflow));
     }
-    let volume = backend.volume_info().await.map_err(|e| e.to_nt_status())?;
+    let volume = view.volume_info();
     let buf = match class {
         ic::FS_VOLUME_INFORMATION => {
             let handle = open.handle.as_ref().ok_or(ntstatus::STATUS_FILE_CLOSED)?;
             let creation_time = handle.stat().await.map_or(0, |i| i.creation_time);
-            let label = volume.label.as_deref().unwrap_or(&share.name);
-            ic::encode_fs_volume_information(creation_time, volume.serial_number, label)
+            ic::encode_fs_volume_information(creation_time, volume.serial_number, &share.name)
         }
         ic::FS_SIZE_INFORMATION => ic::encode_fs_size_information(
             volume.total_allocation_units,
             volume.caller_available_allocation_units,
-            volume.sectors_per_allocation_unit,
-            volume.bytes_per_sector,
+            SECTORS_PER_UNIT,
+            SECTOR_BYTES,
         ),
         ic::FS_ATTRIBUTE_INFORMATION => {
-            let capabilities = share.backend.capabilities();
-            let mut attributes = FILE_CASE_PRESERVED_NAMES | FILE_UNICODE_ON_DISK;
-            if capabilities.case_sensitive {
-                attributes |= FILE_CASE_SENSITIVE_SEARCH;
-            }
-            if capabilities.sparse_files {
-                attributes |= FILE_SUPPORTS_SPARSE_FILES;
-            }
-            if capabilities.shared_extents {
+            let mut attributes = FILE_CASE_PRESERVED_NAMES | FILE_UNICODE_ON_DISK | FILE_SUPPORTS_SPARSE_FILES;
+            if view.shares_extents() {
                 attributes |= FILE_SUPPORTS_BLOCK_REFCOUNTING;
             }
-            if capabilities.named_streams {
+            if view.keeps_streams() {
                 attributes |= FILE_NAMED_STREAMS;
             }
-            ic::encode_fs_attribute_information(attributes, volume.max_name_length, "NTFS")
+            ic::encode_fs_attribute_information(attributes, NAME_LETTERS_MAX, "NTFS")
         }
         ic::FS_FULL_SIZE_INFORMATION => ic::encode_fs_full_size_information(
             volume.total_allocation_units,
             volume.caller_available_allocation_units,
             volume.actual_available_allocation_units,
-            volume.sectors_per_allocation_unit,
-            volume.bytes_per_sector,
+            SECTORS_PER_UNIT,
+            SECTOR_BYTES,
         ),
         ic::FS_OBJECT_ID_INFORMATION => ic::encode_fs_object_id_information(volume.serial_number),
-        ic::FS_SECTOR_SIZE_INFORMATION => ic::encode_fs_sector_size_information(volume.bytes_per_sector),
+        ic::FS_SECTOR_SIZE_INFORMATION => ic::encode_fs_sector_size_information(SECTOR_BYTES),
         _ => unreachable!("class checked above"),
     };
     Ok((buf, overflow))

@@ -127,10 +127,10 @@ async fn attempt(
 ) -> Result<HandlerResponse, Unclaimed> {
     let tree = &r.tree;
     still_connected(conn, hdr, tree).map_err(Unclaimed::Status)?;
-    let (share, backend) = (Arc::clone(&tree.share), Arc::clone(&tree.backend));
+    let (share, view) = (Arc::clone(&tree.share), tree.view().map_err(Unclaimed::Status)?);
     let (access, volatile) = (tree.granted_access, tree.alloc_volatile());
     let file = match &r.name {
-        Some(name) => backend.locate(name).await.ok().and_then(|located| located.file),
+        Some(name) => view.locate(name).await.ok().and_then(|located| located.file),
         None => None,
     };
     let id = r.file_id.persistent;

@@ -89,6 +89,9 @@ impl HandlerResponse {
     }
 }
 
+/// A handler's answer: a response, or the status that the request fails with.
+pub(crate) type Answered = Result<HandlerResponse, u32>;
+
 /// What a handler produced: a response, or a request that completes later.
 pub(crate) enum Outcome {
     Done(HandlerResponse),

@@ -7,12 +7,10 @@ use larder_smb_wire::header::Smb2Header;
 use larder_smb_wire::messages::{InfoType, SetInfoRequest, SetInfoResponse};
 
 use crate::access_mask::{DELETE, FILE_WRITE_ATTRIBUTES, FILE_WRITE_DATA, FILE_WRITE_EA, WRITE_DAC, WRITE_OWNER};
-use crate::backend::{
-    FILE_ATTRIBUTE_DIRECTORY, FILE_ATTRIBUTE_TEMPORARY, FileInfo, FileTimes, Located, OpenName, ShareBackend,
-    VALID_SET_ATTRIBUTES,
-};
 use crate::conn::pending::{Stop, stopped};
 use crate::conn::state::{Connection, Open, TreeConnect};
+use crate::door::open_name::EntryName;
+use crate::door::view::VisitedShare;
 use crate::files::{BreakWait, CONTENT_CHANGED, FileRef, LeaseId, MAX_BREAK_WAIT, Trigger};
 use crate::handlers::extended;
 use crate::handlers::response::{HandlerResponse, Outcome, Pending};
@@ -23,6 +21,9 @@ use crate::path::SmbPath;
 use crate::security::{Parts, SecurityDescriptor};
 use crate::share::ShareBindings;
 use crate::utils::utf16le_to_units;
+use crate::words::{
+    FILE_ATTRIBUTE_DIRECTORY, FILE_ATTRIBUTE_TEMPORARY, FileInfo, FileTimes, Located, VALID_SET_ATTRIBUTES,
+};
 use larder_smb_wire::messages::FileId;
 use larder_smb_wire::messages::change_notify::{
     FILE_NOTIFY_CHANGE_ATTRIBUTES, FILE_NOTIFY_CHANGE_CREATION, FILE_NOTIFY_CHANGE_EA, FILE_NOTIFY_CHANGE_LAST_ACCESS,
@@ -157,7 +158,7 @@ impl Target {
             Class::Position => self.set_position(buffer).await,
             Class::Link => {
                 let (to, replace) = new_name(buffer)?;
-                link(self.share(), self.tree.backend.as_ref(), &self.open, &to, replace).await
+                link(self.share(), self.tree.view()?, &self.open, &to, replace).await
             }
             Class::Rename => Err(ntstatus::STATUS_INTERNAL_ERROR),
         }
@@ -252,7 +253,7 @@ pub(crate) fn fuzz(data: &[u8]) {
 /// replaced.
 async fn link(
     share: &ShareBindings,
-    backend: &dyn ShareBackend,
+    view: &VisitedShare,
     open_arc: &RwLock<Open>,
     to: &SmbPath,
     replace: bool,
@@ -275,7 +276,7 @@ async fn link(
     if to.is_root() {
         return Err(ntstatus::STATUS_ACCESS_DENIED);
     }
-    let target = backend.locate(to).await.map_err(|e| e.to_nt_status())?;
+    let target = view.locate(to).await.map_err(|e| e.to_nt_status())?;
     if replace && target.file.is_some_and(|taken| taken != file_index && share.files.is_open(taken)) {
         return Err(ntstatus::STATUS_ACCESS_DENIED);
     }
@@ -411,13 +412,17 @@ async fn rename_attempt(conn: &Arc<Connection>, hdr: &Smb2Header, rename: &Renam
     let Some(open_arc) = lookup_open(tree, rename.file_id) else {
         return Renamed::Done(Err(ntstatus::STATUS_FILE_CLOSED));
     };
-    let (share, backend) = (tree.share.clone(), tree.backend.clone());
+    let share = Arc::clone(&tree.share);
+    let view = match tree.view() {
+        Ok(view) => view,
+        Err(status) => return Renamed::Done(Err(status)),
+    };
     if rename.to.stream().is_some() {
-        return Renamed::Done(rename_stream(&share, backend.as_ref(), &open_arc, rename).await);
+        return Renamed::Done(rename_stream(&share, view, &open_arc, rename).await);
     }
     let _renames = share.rename_lock().await;
     let open = open_arc.read().await;
-    let checked = match Renaming::check(&open, &share, backend.as_ref(), rename, conn.outbound.is_mac(), stage).await {
+    let checked = match Renaming::check(&open, &share, view, rename, conn.outbound.is_mac(), stage).await {
         Ok(checked) => checked,
         Err(refused) => return refused,
     };
@@ -427,7 +432,7 @@ async fn rename_attempt(conn: &Arc<Connection>, hdr: &Smb2Header, rename: &Renam
 
 /// A rename that nothing stands against.
 struct Renaming {
-    name: Arc<dyn OpenName>,
+    name: Arc<EntryName>,
     /// The directory that the entry leaves.
     from_dir: u64,
     target: Located,
@@ -438,7 +443,7 @@ impl Renaming {
     async fn check(
         open: &Open,
         share: &ShareBindings,
-        backend: &dyn ShareBackend,
+        view: &VisitedShare,
         rename: &Rename,
         by_mac: bool,
         stage: Stage,
@@ -454,7 +459,7 @@ impl Renaming {
         }
         let start = stage == Stage::Start;
         if open.is_directory {
-            let below = share.files.open_below(backend, file.index(), by_mac).await;
+            let below = share.files.open_below(view, file.index(), by_mac).await;
             if !below.is_empty() {
                 return Err(below.break_handles(start).map_or(fail(ntstatus::STATUS_ACCESS_DENIED), Renamed::Wait));
             }
@@ -465,7 +470,7 @@ impl Renaming {
         if share.files.open_for_delete(from_dir) {
             return Err(fail(ntstatus::STATUS_SHARING_VIOLATION));
         }
-        let target = backend.locate(&rename.to).await.map_err(|e| fail(e.to_nt_status()))?;
+        let target = view.locate(&rename.to).await.map_err(|e| fail(e.to_nt_status()))?;
         // A target that is the source itself skips this.
         if let Some(taken) = target.file.filter(|taken| rename.replace && *taken != file.index())
             && share.files.is_open(taken)
@@ -498,7 +503,7 @@ impl Renaming {
 /// (MS-FSA 2.1.5.15.12).
 async fn rename_stream(
     share: &ShareBindings,
-    backend: &dyn ShareBackend,
+    view: &VisitedShare,
     open_arc: &RwLock<Open>,
     rename: &Rename,
 ) -> Result<(), u32> {
@@ -516,21 +521,19 @@ async fn rename_stream(
         return Err(ntstatus::STATUS_SHARING_VIOLATION);
     }
     let to = name.path().await.map_err(|e| e.to_nt_status())?.with_stream(stream);
-    let target = backend.locate(&to).await.map_err(|e| e.to_nt_status())?;
+    let target = view.locate(&to).await.map_err(|e| e.to_nt_status())?;
     if target.file.is_some_and(|taken| taken != index && share.files.is_open(taken)) {
         return Err(ntstatus::STATUS_ACCESS_DENIED);
     }
     name.rename(&rename.to, rename.replace).await.map_err(|e| e.to_nt_status())
 }
 
-/// FileBasicInformation (MS-FSA 2.1.5.15.2, MS-FSCC 2.4.7). A time of 0
-/// or -1 leaves it alone. For the access and write times, -1 also keeps the
-/// time fixed against later changes made through this open, -2 lets those
-/// changes update it again, and a time set through the open stays fixed. A
-/// time or attribute set that equals the current one is not passed to the
-/// backend. Returns the FILE_NOTIFY_CHANGE_* bits of what changed, as a stat
-/// before and after shows it: the attributes and each time but the change
-/// time (MS-FSA 2.1.5.15.2).
+/// FileBasicInformation (MS-FSA 2.1.5.15.2, MS-FSCC 2.4.7). A time of 0 or -1 leaves it alone. For
+/// the access and write times, -1 also keeps the time fixed against later changes made through this
+/// open, -2 lets those changes update it again, and a time set through the open stays fixed. A time
+/// or attribute set that equals the current one is not passed on. Returns the FILE_NOTIFY_CHANGE_*
+/// bits of what changed, as a stat before and after shows it: the attributes and each time but the
+/// change time (MS-FSA 2.1.5.15.2).
 async fn set_basic_info(open: &mut Open, times: [i64; 4], attributes: u32) -> Result<u32, u32> {
     if times.iter().any(|&t| t < -2)
         || (attributes & FILE_ATTRIBUTE_DIRECTORY != 0 && !open.is_directory)
@@ -560,7 +563,7 @@ async fn set_basic_info(open: &mut Open, times: [i64; 4], attributes: u32) -> Re
         handle.set_times(wanted_times).await.map_err(|e| e.to_nt_status())?;
         passed = true;
     }
-    // What the backend keeps decides what changed: one that drops a value,
+    // What the store keeps decides what changed: one that drops a value,
     // or does not store an attribute, reports nothing for it.
     let changed = if passed { handle.stat().await.map_or(0, |after| changed_fields(&current, &after)) } else { 0 };
 
@@ -664,10 +667,10 @@ mod tests {
 
     use super::*;
     use crate::access_mask::Access;
-    use crate::backend::{OpenIntent, OpenOptions};
     use crate::conn::state::{Session, TreeConnect};
     use crate::files::Sharing;
-    use crate::tests::memfs::{MemFsBackend, OnRename};
+    use crate::tests::seam::Step;
+    use crate::words::{OpenIntent, OpenOptions};
     use crate::{Share, SmbServer};
     use larder_smb_wire::auth::ntlm::Identity;
     use larder_smb_wire::header::{Command, HeaderTail};
@@ -702,19 +705,22 @@ mod tests {
         let go = Arc::new(Semaphore::new(0));
         // The first waits for a permit once it has run.
         let held = (Arc::clone(&renames), Arc::clone(&waiting), Arc::clone(&go));
-        let hold: OnRename = Arc::new(move || {
-            let (renames, waiting, go) = held.clone();
+        let view = VisitedShare::in_memory().await.with_file("d\\f", b"x").await.with_file("h", b"y").await;
+        view.core.seam.set(move |step| {
+            let held = matches!(step, Step::Renamed).then(|| held.clone());
             Box::pin(async move {
-                if renames.fetch_add(1, Ordering::SeqCst) == 0 {
+                if let Some((renames, waiting, go)) = held
+                    && renames.fetch_add(1, Ordering::SeqCst) == 0
+                {
                     waiting.notify_one();
                     go.acquire().await.expect("gate").forget();
                 }
+                Ok(())
             })
         });
-        let backend = MemFsBackend::new().with_file("d\\f", b"x").with_file("h", b"y").with_on_rename(hold);
         let server = SmbServer::builder()
             .listen("127.0.0.1:0".parse().unwrap())
-            .share(Share::new("s", backend).public())
+            .share(Share::of("s", view.clone()).public())
             .build()
             .unwrap();
         let state = server.state();
@@ -730,7 +736,7 @@ mod tests {
         for (path, directory) in [("d\\f", false), ("h", false)] {
             let path: SmbPath = path.parse().unwrap();
             let opts = OpenOptions { directory, intent: OpenIntent::OpenOrCreate, ..OpenOptions::default() };
-            let (handle, _) = share.backend.open(&path, opts).await.unwrap();
+            let (handle, _) = view.open(&path, opts).await.unwrap();
             let info = handle.stat().await.unwrap();
             let sharing = Sharing { access: DELETE, share: 7 };
             let file = FileRef::register(&share, &info, handle.name(), sharing.into()).unwrap().0;

@@ -37,6 +37,12 @@ pub fn lookup_session(conn: &Arc<Connection>, sid: u64) -> Result<Arc<Session>, 
     conn.sessions.get(sid).ok_or(ntstatus::STATUS_USER_SESSION_DELETED)
 }
 
+/// The open that a request names in its tree.
+pub(super) fn open_of(tree: &RequestTree, file_id: FileId) -> Result<Arc<RwLock<Open>>, u32> {
+    let tree = tree.as_ref().map_err(|status| *status)?;
+    tree.file(file_id).ok_or(ntstatus::STATUS_FILE_CLOSED)
+}
+
 pub fn lookup_open(tree: &Arc<TreeConnect>, file_id: FileId) -> Option<Arc<RwLock<Open>>> {
     tree.file(file_id)
 }

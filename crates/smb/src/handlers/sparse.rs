@@ -6,13 +6,13 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use crate::access_mask::{FILE_APPEND_DATA, FILE_READ_DATA, FILE_WRITE_ATTRIBUTES, FILE_WRITE_DATA};
-use crate::backend::FILE_ATTRIBUTE_SPARSE_FILE;
 use crate::conn::state::Open;
 use crate::error::SmbError;
 use crate::files::Trigger;
 use crate::handlers::ioctl::response;
 use crate::handlers::response::HandlerResponse;
 use crate::ntstatus;
+use crate::words::FILE_ATTRIBUTE_SPARSE_FILE;
 use larder_smb_wire::messages::IoctlRequest;
 
 /// FILE_ALLOCATED_RANGE_BUFFER (MS-FSCC 2.3.52): FileOffset, Length.

@@ -8,7 +8,7 @@ use tracing::{info, warn};
 
 use crate::access_mask::maximal_access;
 use crate::conn::state::{Connection, TreeConnect};
-use crate::handlers::response::HandlerResponse;
+use crate::handlers::response::{Answered, HandlerResponse};
 use crate::handlers::shared::lookup_session;
 use crate::ntstatus;
 use crate::share::Admitted;
@@ -25,20 +25,7 @@ pub async fn handle(
     hdr: &Smb2Header,
     body: &[u8],
     encrypted: bool,
-) -> HandlerResponse {
-    match connect(server, conn, hdr, body, encrypted).await {
-        Ok(response) => response,
-        Err(status) => HandlerResponse::err(status),
-    }
-}
-
-async fn connect(
-    server: &Arc<ServerState>,
-    conn: &Arc<Connection>,
-    hdr: &Smb2Header,
-    body: &[u8],
-    encrypted: bool,
-) -> Result<HandlerResponse, u32> {
+) -> Answered {
     let sess = lookup_session(conn, hdr.session_id)?;
     let caller = sess.caller(conn.peer_addr.map(|peer| peer.ip()));
     // MS-SMB2 3.3.5.7: on 3.1.1 an authenticated session's TREE_CONNECT
@@ -69,7 +56,7 @@ async fn connect(
     if !is_ipc && !server.find_share(&name).await.is_some_and(|current| Arc::ptr_eq(&current, &share)) {
         return Err(ntstatus::STATUS_BAD_NETWORK_NAME);
     }
-    let Some(Admitted { backend, access: granted }) = share.admit(&caller.visitor()) else {
+    let Some(Admitted { view, access: granted }) = share.admit(&caller.visitor()) else {
         warn!(identity = ?caller.identity, share = %share.name, "TREE_CONNECT denied");
         if let Some(peer) = conn.peer_addr {
             let refused =
@@ -79,8 +66,8 @@ async fn connect(
         return Err(ntstatus::STATUS_ACCESS_DENIED);
     };
     let mut tc = TreeConnect::new(sess.alloc_tree_id(), share.clone(), granted);
-    if let Some(backend) = backend {
-        tc.backend = backend;
+    if view.is_some() {
+        tc.view = view;
     }
     let tree_id = tc.id;
     trees.insert(tree_id, Arc::new(tc));
@@ -150,7 +137,7 @@ mod tests {
         let server = crate::SmbServer::builder()
             .listen("127.0.0.1:0".parse().unwrap())
             .user("alice", "password")
-            .share(crate::Share::new("home", crate::tests::memfs::MemFsBackend::new()).public())
+            .share(crate::Share::of("home", crate::door::view::VisitedShare::in_memory().await).public())
             .build()
             .expect("build")
             .state();
@@ -186,20 +173,20 @@ mod tests {
     async fn unsigned_smb311_tree_connect_requests_a_disconnect() {
         let (server, conn) = connection(Dialect::Smb311, alice()).await;
         let (hdr, body) = request(r"\\srv\home", 0);
-        let resp = handle(&server, &conn, &hdr, &body, false).await;
+        let resp = handle(&server, &conn, &hdr, &body, false).await.unwrap_or_else(HandlerResponse::err);
         assert_ne!(resp.status, ntstatus::STATUS_SUCCESS);
         assert!(conn.disconnect_requested());
 
         // Signed, anonymous, or an older dialect: no disconnect.
         let (server, conn) = connection(Dialect::Smb311, alice()).await;
         let (hdr, body) = request(r"\\srv\home", SMB2_FLAGS_SIGNED);
-        assert_eq!(handle(&server, &conn, &hdr, &body, false).await.status, 0);
+        assert_eq!(handle(&server, &conn, &hdr, &body, false).await.unwrap_or_else(HandlerResponse::err).status, 0);
         let (server, conn) = connection(Dialect::Smb311, Identity::Anonymous).await;
         let (hdr, body) = request(r"\\srv\home", 0);
-        assert_eq!(handle(&server, &conn, &hdr, &body, false).await.status, 0);
+        assert_eq!(handle(&server, &conn, &hdr, &body, false).await.unwrap_or_else(HandlerResponse::err).status, 0);
         let (server, conn) = connection(Dialect::Smb302, alice()).await;
         let (hdr, body) = request(r"\\srv\home", 0);
-        assert_eq!(handle(&server, &conn, &hdr, &body, false).await.status, 0);
+        assert_eq!(handle(&server, &conn, &hdr, &body, false).await.unwrap_or_else(HandlerResponse::err).status, 0);
         assert!(!conn.disconnect_requested());
     }
 
@@ -238,7 +225,7 @@ mod tests {
         };
         let server = crate::SmbServer::builder()
             .listen("127.0.0.1:0".parse().unwrap())
-            .share(crate::Share::new("home", crate::tests::memfs::MemFsBackend::new()).public().watched(stops))
+            .share(crate::Share::of("home", crate::door::view::VisitedShare::in_memory().await).public().watched(stops))
             .build()
             .expect("build");
         let state = server.state();
@@ -253,7 +240,7 @@ mod tests {
         let (hdr, body) = request(r"\\srv\home", 0);
         let tc = tokio::spawn({
             let (state, conn) = (state.clone(), conn.clone());
-            async move { handle(&state, &conn, &hdr, &body, false).await.status }
+            async move { handle(&state, &conn, &hdr, &body, false).await.unwrap_or_else(HandlerResponse::err).status }
         });
         tokio::task::spawn_blocking(move || arrived.wait()).await.unwrap();
         let remove = tokio::spawn(async move { config.remove_share("home").await });
@@ -271,8 +258,11 @@ mod tests {
         let max = server.auth.settings.max_trees_per_session;
         let (hdr, body) = request(r"\\srv\home", 0);
         for _ in 0..max {
-            assert_eq!(handle(&server, &conn, &hdr, &body, false).await.status, 0);
+            assert_eq!(handle(&server, &conn, &hdr, &body, false).await.unwrap_or_else(HandlerResponse::err).status, 0);
         }
-        assert_eq!(handle(&server, &conn, &hdr, &body, false).await.status, ntstatus::STATUS_INSUFFICIENT_RESOURCES);
+        assert_eq!(
+            handle(&server, &conn, &hdr, &body, false).await.unwrap_or_else(HandlerResponse::err).status,
+            ntstatus::STATUS_INSUFFICIENT_RESOURCES
+        );
     }
 }

@@ -9,70 +9,39 @@ use larder_smb_wire::header::Smb2Header;
 use larder_smb_wire::messages::{Dialect, WriteRequest, WriteResponse};
 
 use crate::access_mask::{FILE_APPEND_DATA, FILE_WRITE_DATA};
-use crate::backend::Handle;
 use crate::conn::state::{Connection, Open};
+use crate::door::handle::FileHandle;
 use crate::files::Trigger;
 use crate::handlers::create::{FILE_NO_INTERMEDIATE_BUFFERING, WRITE_THROUGH_OPTIONS};
-use crate::handlers::response::HandlerResponse;
-use crate::handlers::shared::{RequestTree, begin_change, channel_is_valid, lookup_open};
+use crate::handlers::response::{Answered, HandlerResponse};
+use crate::handlers::shared::{RequestTree, begin_change, channel_is_valid, open_of};
 use crate::ntstatus;
 
 /// Largest DataOffset of a WRITE that carries its data inline (MS-SMB2
 /// 3.3.5.13).
 const MAX_DATA_OFFSET: u16 = 0x100;
 
-pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, tree: &RequestTree, body: &Bytes) -> HandlerResponse {
-    let (req, data) = match WriteRequest::parse_shared(body) {
-        Ok(r) => r,
-        Err(_) => return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER),
-    };
-    let max_write = conn.max_write_size;
-    if req.length > max_write {
-        return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
+pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, tree: &RequestTree, body: &Bytes) -> Answered {
+    let (req, data) = WriteRequest::parse_shared(body).map_err(|_| ntstatus::STATUS_INVALID_PARAMETER)?;
+    if req.length > conn.max_write_size {
+        return Err(ntstatus::STATUS_INVALID_PARAMETER);
     }
-    let tree = match tree {
-        Ok(tree) => tree,
-        Err(status) => return HandlerResponse::err(*status),
-    };
-    let open_arc = match lookup_open(tree, req.file_id) {
-        Some(o) => o,
-        None => return HandlerResponse::err(ntstatus::STATUS_FILE_CLOSED),
-    };
+    let open_arc = open_of(tree, req.file_id)?;
     let dialect = conn.negotiated.dialect();
-    if !channel_is_valid(dialect, req.channel) {
-        return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
-    }
-    if req.data_offset > MAX_DATA_OFFSET {
-        return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
+    if !channel_is_valid(dialect, req.channel) || req.data_offset > MAX_DATA_OFFSET {
+        return Err(ntstatus::STATUS_INVALID_PARAMETER);
     }
 
     let open = open_arc.read().await;
-    let Some(handle) = open.handle.as_ref() else {
-        return HandlerResponse::err(ntstatus::STATUS_FILE_CLOSED);
-    };
-
-    let _under_way = match begin_change(conn, hdr, &open) {
-        Ok(change) => change,
-        Err(status) => return HandlerResponse::err(status),
-    };
-
-    let write_through = match writes_through(&req, dialect, &open) {
-        Ok(through) => through,
-        Err(status) => return HandlerResponse::err(status),
-    };
-    if let Err(status) = check_access(&req, &open, handle.as_ref()).await {
-        return HandlerResponse::err(status);
-    }
-    let length = u64::from(req.length);
+    let handle = open.handle.as_ref().ok_or(ntstatus::STATUS_FILE_CLOSED)?;
+    let _under_way = begin_change(conn, hdr, &open)?;
+    let write_through = writes_through(&req, dialect, &open)?;
+    check_access(&req, &open, handle).await?;
     if req.length == 0 {
-        let mut buf = Vec::new();
-        WriteResponse::new(0).write_to(&mut buf).expect("encoding into a Vec cannot fail");
-        return HandlerResponse::ok(buf);
+        return Ok(written(0));
     }
     if let Some(file) = open.file.as_ref() {
-        if let Err(status) = file.check_io(req.offset, length, true) {
-            return HandlerResponse::err(status);
-        }
+        file.check_io(req.offset, u64::from(req.length), true)?;
         file.break_leases(Trigger::Write);
     }
 
@@ -92,12 +61,12 @@ pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, tree: &RequestTree
         open.restore_fixed_times().await;
     }
     drop(open);
-    let count = match result {
-        Ok(n) => n,
-        Err(e) => return HandlerResponse::err(e.to_nt_status()),
-    };
+    result.map(written).map_err(|e| e.to_nt_status())
+}
+
+fn written(count: u32) -> HandlerResponse {
     let mut buf = Vec::new();
-    WriteResponse::new(count).write_to(&mut buf).expect("encode");
+    WriteResponse::new(count).write_to(&mut buf).expect("encoding into a Vec cannot fail");
     HandlerResponse::ok(buf)
 }
 
@@ -119,7 +88,7 @@ fn writes_through(req: &WriteRequest, dialect: Option<Dialect>, open: &Open) -> 
 }
 
 /// Whether the open may write the range.
-async fn check_access(req: &WriteRequest, open: &Open, handle: &dyn Handle) -> Result<(), u32> {
+async fn check_access(req: &WriteRequest, open: &Open, handle: &FileHandle) -> Result<(), u32> {
     // MS-SMB2 3.3.5.13 asks FILE_APPEND_DATA of a write that grows the file.
     // Windows and Samba let FILE_WRITE_DATA do for both, and clients rely
     // on it; FILE_APPEND_DATA alone does not overwrite.

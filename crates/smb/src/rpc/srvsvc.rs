@@ -409,8 +409,8 @@ impl ServerGetInfo {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::door::view::VisitedShare;
     use crate::rpc::pdu::tests::unhex;
-    use crate::tests::memfs::MemFsBackend;
     use crate::{Access, Share, SmbServer};
     use crate::{Admitted, Visitor};
     use larder_smb_wire::auth::ntlm::Identity;
@@ -763,9 +763,9 @@ mod tests {
             .listen("127.0.0.1:0".parse().unwrap())
             .user("alice", "password")
             .user("bob", "password")
-            .share(Share::new("zeta", MemFsBackend::new()).public())
-            .share(Share::new("home", MemFsBackend::new()).user("alice", Access::Read))
-            .share(Share::new("alpha", MemFsBackend::new()).public())
+            .share(Share::of("zeta", VisitedShare::in_memory().await).public())
+            .share(Share::of("home", VisitedShare::in_memory().await).user("alice", Access::Read))
+            .share(Share::of("alpha", VisitedShare::in_memory().await).public())
             .build()
             .expect("build");
         let state = server.state();
@@ -783,7 +783,7 @@ mod tests {
         let config = server.config_handle();
         config.remove_share("zeta").await.unwrap();
         for name in ["beta", "zeta"] {
-            config.add_share(Share::new(name, MemFsBackend::new()).public()).await.unwrap();
+            config.add_share(Share::of(name, VisitedShare::in_memory().await).public()).await.unwrap();
         }
         assert_eq!(names(&list(&anonymous).await), ["alpha", "beta", "zeta", "IPC$"]);
     }
@@ -794,7 +794,7 @@ mod tests {
             .listen("127.0.0.1:0".parse().unwrap())
             .user("alice", "password")
             .user("bob", "password")
-            .share(Share::new("archive", MemFsBackend::new()).user("alice", Access::Read))
+            .share(Share::of("archive", VisitedShare::in_memory().await).user("alice", Access::Read))
             .build()
             .expect("build");
         let state = server.state();
@@ -806,7 +806,7 @@ mod tests {
     }
 
     fn sealed(visitor: &Visitor<'_>) -> Option<Admitted> {
-        visitor.encrypts.then_some(Admitted { backend: None, access: Access::Read })
+        visitor.encrypts.then_some(Admitted { view: None, access: Access::Read })
     }
 
     #[tokio::test]
@@ -814,8 +814,12 @@ mod tests {
         let server = SmbServer::builder()
             .listen("127.0.0.1:0".parse().unwrap())
             .user("alice", "password")
-            .share(Share::new("open", MemFsBackend::new()).public())
-            .share(Share::new("sealed", MemFsBackend::new()).encrypt_data().doorkeeper(std::sync::Arc::new(sealed)))
+            .share(Share::of("open", VisitedShare::in_memory().await).public())
+            .share(
+                Share::of("sealed", VisitedShare::in_memory().await)
+                    .encrypt_data()
+                    .doorkeeper(std::sync::Arc::new(sealed)),
+            )
             .build()
             .expect("build");
         let state = server.state();
@@ -837,8 +841,8 @@ mod tests {
         let count = move || _ = counts.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let server = SmbServer::builder()
             .listen("127.0.0.1:0".parse().unwrap())
-            .share(Share::new("a", MemFsBackend::new()).public())
-            .share(Share::new("b", MemFsBackend::new()).public().watched(count))
+            .share(Share::of("a", VisitedShare::in_memory().await).public())
+            .share(Share::of("b", VisitedShare::in_memory().await).public().watched(count))
             .build()
             .expect("build");
         let state = server.state();

@@ -3,16 +3,20 @@
 //! matters.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use std::time::Duration;
 
-use crate::ShareBackend;
 use crate::dispatch::dispatch_frame;
+use crate::door::view::VisitedShare;
+use crate::error::SmbError;
 use crate::files::LEASE_BREAK_TIMEOUT;
 use crate::ntstatus;
 use crate::state::ServerState;
-use crate::tests::memfs::MemFsBackend;
 use crate::tests::peer::{KEY, Peer, header, status};
+use crate::tests::seam::Step;
 use crate::utils::read_u32;
+use crate::words::{OpenIntent, OpenOptions};
 use crate::{Share, SmbServer};
 use larder_smb_wire::crypto::{SigningAlgo, sign, verify};
 use larder_smb_wire::header::{Command, SMB2_FLAGS_ASYNC_COMMAND, SMB2_FLAGS_SIGNED, SMB2_HEADER_LEN};
@@ -94,23 +98,23 @@ pub(super) fn ack_body(state: u32) -> Vec<u8> {
 }
 
 pub(super) async fn server() -> Arc<ServerState> {
-    serve(MemFsBackend::new().with_file("f.txt", b"data")).await
+    serve(VisitedShare::in_memory().await.with_file("f.txt", b"data").await).await
 }
 
-/// A server with the public share `home` on `backend`.
-pub(super) async fn serve(backend: impl crate::ShareBackend) -> Arc<ServerState> {
+/// A server with the public share `home` on `view`.
+pub(super) async fn serve(view: VisitedShare) -> Arc<ServerState> {
     let server = SmbServer::builder()
         .listen("127.0.0.1:0".parse().unwrap())
-        .share(Share::new("home", backend).public())
+        .share(Share::of("home", view).public())
         .build()
         .expect("build");
     server.state()
 }
 
 /// A server whose `home` share holds f.txt, and a view of its files.
-async fn server_with_files() -> (Arc<ServerState>, MemFsBackend) {
-    let backend = MemFsBackend::new().with_file("f.txt", b"data");
-    (serve(backend.clone()).await, backend)
+async fn server_with_files() -> (Arc<ServerState>, VisitedShare) {
+    let view = VisitedShare::in_memory().await.with_file("f.txt", b"data").await;
+    (serve(view.clone()).await, view)
 }
 
 /// Whether an open on `home` has f.txt as its name.
@@ -504,56 +508,23 @@ async fn a_wait_whose_timer_is_lost_gives_up_and_closes_what_it_opened() {
     assert_eq!(files.open_handles(), 1);
 }
 
-/// Memory backend whose next `misses` plain opens report the file missing,
-/// as if it appeared just after.
-struct LateFile {
-    inner: MemFsBackend,
-    misses: Arc<std::sync::atomic::AtomicUsize>,
-}
-
-#[async_trait::async_trait]
-impl crate::ShareBackend for LateFile {
-    async fn open(
-        &self,
-        path: &crate::SmbPath,
-        opts: crate::OpenOptions,
-    ) -> crate::SmbResult<(Box<dyn crate::Handle>, crate::OpenAction)> {
-        let miss = opts.intent == crate::OpenIntent::Open
-            && self
-                .misses
-                .fetch_update(std::sync::atomic::Ordering::AcqRel, std::sync::atomic::Ordering::Acquire, |n| {
-                    n.checked_sub(1)
-                })
-                .is_ok();
-        if miss {
-            return Err(crate::SmbError::NotFound);
-        }
-        self.inner.open(path, opts).await
-    }
-
-    async fn locate(&self, path: &crate::SmbPath) -> crate::SmbResult<crate::Located> {
-        self.inner.locate(path).await
-    }
-
-    async fn is_within(&self, dir: u64, top: u64) -> bool {
-        self.inner.is_within(dir, top).await
-    }
-
-    fn capabilities(&self) -> crate::BackendCapabilities {
-        self.inner.capabilities()
-    }
-}
-
 #[tokio::test]
 async fn an_overwrite_that_finds_no_file_and_then_one_still_waits_before_truncating() {
-    let files = MemFsBackend::new().with_file("f.txt", b"data");
-    let misses = Arc::new(std::sync::atomic::AtomicUsize::new(0));
-    let state = serve(LateFile { inner: files.clone(), misses: Arc::clone(&misses) }).await;
+    let files = VisitedShare::in_memory().await.with_file("f.txt", b"data").await;
+    let misses = Arc::new(AtomicUsize::new(0));
+    let state = serve(files.clone()).await;
+    // So many plain opens report the file missing, as if it appeared just after.
+    let missing = Arc::clone(&misses);
+    files.core.seam.set(move |step| {
+        let is_open = matches!(step, Step::Open(_, OpenIntent::Open));
+        let misses = is_open && missing.fetch_update(AcqRel, Acquire, |n: usize| n.checked_sub(1)).is_ok();
+        Box::pin(async move { if misses { Err(SmbError::NotFound) } else { Ok(()) } })
+    });
     let mut holder = Peer::new(&state, false).await;
     let (_, reply) = holder.request(&state, Command::Create, &create_body_with(READ_WRITE, 0x7, Some(0x7))).await;
     assert_eq!(status(&reply), 0);
 
-    misses.store(1, std::sync::atomic::Ordering::Release);
+    misses.store(1, Release);
     let mut waiter = Peer::new(&state, false).await;
     let mut body = create_body(READ_WRITE, 0x7, false);
     // CreateDisposition FILE_OVERWRITE_IF.
@@ -561,11 +532,8 @@ async fn an_overwrite_that_finds_no_file_and_then_one_still_waits_before_truncat
     let (_, interim) = waiter.request(&state, Command::Create, &body).await;
     assert_eq!(status(&interim), ntstatus::STATUS_PENDING);
     let size = async || {
-        let path: crate::SmbPath = "f.txt".parse().unwrap();
-        let (handle, _) = files.open(&path, crate::OpenOptions::default()).await.unwrap();
-        let size = handle.stat().await.unwrap().end_of_file;
-        handle.close().await.unwrap();
-        size
+        let (handle, _) = files.open(&"f.txt".parse().unwrap(), OpenOptions::default()).await.unwrap();
+        handle.stat().await.unwrap().end_of_file
     };
     assert_eq!(size().await, 4, "nothing truncated while the holder caches writes");
 

@@ -6,8 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
-use bytes::Bytes;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -16,17 +14,17 @@ use crate::Access;
 use crate::conn::limits::{MAX_OPENS_PER_CONNECTION, MAX_OPENS_PER_HOLDER};
 use crate::conn::state::TreeConnect;
 use crate::dispatch::dispatch_frame;
-use crate::error::SmbError;
+use crate::door::view::VisitedShare;
+use crate::error::{SmbError, SmbResult};
 use crate::files::OpenSlot;
 use crate::files::{LEASE_BREAK_TIMEOUT, LeaseId};
 use crate::ntstatus;
+use crate::path::SmbPath;
 use crate::state::ServerState;
-use crate::tests::memfs::MemFsBackend;
 use crate::tests::peer::{KEY, Peer, header, status};
-use crate::{
-    BackendCapabilities, DirEntry, FileInfo, FileTimes, Handle, OpenAction, OpenOptions, Share, ShareBackend, SmbPath,
-    SmbResult, SmbServer,
-};
+use crate::tests::seam::Step;
+use crate::words::OpenOptions;
+use crate::{Share, SmbServer};
 use larder_smb_wire::crypto::{SigningAlgo, sign};
 use larder_smb_wire::header::SMB2_FLAGS_REPLAY_OPERATION;
 use larder_smb_wire::header::{Command, SMB2_HEADER_LEN};
@@ -50,13 +48,13 @@ const RWH: u32 = 0x7;
 const FILE_DELETE_ON_CLOSE: u32 = 0x1000;
 
 /// A server whose public share `home` holds f.txt, and a view of its files.
-async fn server() -> (Arc<ServerState>, MemFsBackend) {
-    let files = MemFsBackend::new().with_file("f.txt", b"data");
+async fn server() -> (Arc<ServerState>, VisitedShare) {
+    let files = VisitedShare::in_memory().await.with_file("f.txt", b"data").await;
     let mut builder = SmbServer::builder();
     builder.limits.durable_handle_timeout = TIMEOUT;
     let server = builder
         .listen("127.0.0.1:0".parse().unwrap())
-        .share(Share::new("home", files.clone()).public())
+        .share(Share::of("home", files.clone()).public())
         .build()
         .expect("build");
     (server.state(), files)
@@ -617,12 +615,11 @@ async fn a_lease_that_stops_caching_writes_closes_kept_opens_holding_locks() {
     assert_eq!(status(&reply), 0);
 }
 
-/// What a [`Held`] backend's handles wait for.
+/// What the opens of a [`held_server`] wait for.
 struct Gates {
-    /// Set once the first handle is opened; only that one waits on
-    /// `close`.
-    opened: AtomicBool,
-    /// When set, the first handle closes only once it gives a permit.
+    /// Set once the first open ends; only that one waits on `close`.
+    closed: AtomicBool,
+    /// When set, the first open ends only once it gives a permit.
     close: Option<Semaphore>,
     /// While set, a stat announces itself on `stat_entered`, waits for a
     /// permit from `stat`, and fails when `stat_fails` is set.
@@ -635,7 +632,7 @@ struct Gates {
 impl Default for Gates {
     fn default() -> Self {
         Self {
-            opened: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
             close: None,
             stat_held: AtomicBool::new(false),
             stat_entered: Notify::new(),
@@ -645,106 +642,43 @@ impl Default for Gates {
     }
 }
 
-/// Memory backend whose handles wait on `gates`.
-struct Held {
-    inner: MemFsBackend,
-    gates: Arc<Gates>,
-}
-
-struct HeldHandle {
-    inner: Box<dyn Handle>,
-    gates: Arc<Gates>,
-    first: bool,
-}
-
-#[async_trait]
-impl ShareBackend for Held {
-    async fn open(&self, path: &SmbPath, opts: OpenOptions) -> SmbResult<(Box<dyn Handle>, OpenAction)> {
-        let (inner, action) = self.inner.open(path, opts).await?;
-        let first = !self.gates.opened.swap(true, Ordering::AcqRel);
-        let gates = Arc::clone(&self.gates);
-        Ok((Box::new(HeldHandle { inner, gates, first }), action))
+impl Gates {
+    /// Whether the open that ends waits for its gate.
+    fn holds_close(&self) -> bool {
+        self.close.is_some() && !self.closed.swap(true, Ordering::AcqRel)
     }
 
-    async fn locate(&self, path: &SmbPath) -> SmbResult<crate::Located> {
-        self.inner.locate(path).await
-    }
-
-    async fn is_within(&self, dir: u64, top: u64) -> bool {
-        self.inner.is_within(dir, top).await
-    }
-
-    fn capabilities(&self) -> BackendCapabilities {
-        self.inner.capabilities()
-    }
-}
-
-#[async_trait]
-impl Handle for HeldHandle {
-    fn name(&self) -> Arc<dyn crate::OpenName> {
-        self.inner.name()
-    }
-
-    async fn read(&self, offset: u64, len: u32) -> SmbResult<Bytes> {
-        self.inner.read(offset, len).await
-    }
-
-    async fn write(&self, offset: u64, data: &[u8]) -> SmbResult<u32> {
-        self.inner.write(offset, data).await
-    }
-
-    async fn flush(&self) -> SmbResult<()> {
-        self.inner.flush().await
-    }
-
-    async fn stat(&self) -> SmbResult<FileInfo> {
-        let gates = &self.gates;
-        if gates.stat_held.load(Ordering::Acquire) {
-            gates.stat_entered.notify_one();
-            gates.stat.acquire().await.expect("gate").forget();
-            if gates.stat_fails.load(Ordering::Acquire) {
+    async fn pass(&self, stats: bool, closes: bool) -> SmbResult<()> {
+        if let Some(gate) = self.close.as_ref().filter(|_| closes) {
+            gate.acquire().await.expect("gate").forget();
+        }
+        if stats {
+            self.stat_entered.notify_one();
+            self.stat.acquire().await.expect("gate").forget();
+            if self.stat_fails.load(Ordering::Acquire) {
                 return Err(SmbError::AccessDenied);
             }
         }
-        self.inner.stat().await
-    }
-
-    async fn set_times(&self, times: FileTimes) -> SmbResult<()> {
-        self.inner.set_times(times).await
-    }
-
-    async fn set_attributes(&self, attributes: u32) -> SmbResult<()> {
-        self.inner.set_attributes(attributes).await
-    }
-
-    async fn truncate(&self, len: u64) -> SmbResult<()> {
-        self.inner.truncate(len).await
-    }
-
-    async fn list_dir(&self, pattern: Option<&str>) -> SmbResult<Vec<DirEntry>> {
-        self.inner.list_dir(pattern).await
-    }
-
-    async fn close(self: Box<Self>) -> SmbResult<()> {
-        if self.first
-            && let Some(gate) = &self.gates.close
-        {
-            gate.acquire().await.expect("gate").forget();
-        }
-        self.inner.close().await
+        Ok(())
     }
 }
 
-/// A server whose public share `home` holds f.txt on a [`Held`] backend
-/// with `gates`.
-async fn held_server(gates: &Arc<Gates>) -> (SmbServer, Arc<ServerState>, MemFsBackend) {
-    let files = MemFsBackend::new().with_file("f.txt", b"data");
-    let backend = Held { inner: files.clone(), gates: Arc::clone(gates) };
+/// A server whose public share `home` holds f.txt, whose opens wait
+/// on `gates`.
+async fn held_server(gates: &Arc<Gates>) -> (SmbServer, Arc<ServerState>, VisitedShare) {
+    let files = VisitedShare::in_memory().await.with_file("f.txt", b"data").await;
+    let gates = Arc::clone(gates);
+    files.core.seam.set(move |step| {
+        let stats = matches!(step, Step::Stat(_)) && gates.stat_held.load(Ordering::Acquire);
+        let closes = matches!(step, Step::Close) && gates.holds_close();
+        let gates = Arc::clone(&gates);
+        Box::pin(async move { gates.pass(stats, closes).await })
+    });
     let mut builder = SmbServer::builder();
     builder.limits.durable_handle_timeout = TIMEOUT;
     let server = builder
         .listen("127.0.0.1:0".parse().unwrap())
-        .share(Share::new("home", backend).public())
+        .share(Share::of("home", files.clone()).public())
         .build()
         .expect("build");
     let state = server.state();

@@ -1,23 +1,27 @@
 use std::sync::Arc;
 
-use super::memfs::MemFsBackend;
 use crate::config::ConfigError;
 use crate::conn::state::{Connection, Session, TreeConnect};
-use crate::{Access, Identity, Share, SmbServer};
+use crate::door::view::VisitedShare;
+use crate::{Access, Share, SmbServer};
+use larder_smb_wire::auth::ntlm::Identity;
 
-fn test_server() -> SmbServer {
+async fn test_server() -> SmbServer {
     SmbServer::builder()
         .listen("127.0.0.1:0".parse().unwrap())
         .user("alice", "password")
-        .share(Share::new("home", MemFsBackend::new().with_file("seed.txt", b"")).user("alice", Access::ReadWrite))
+        .share(
+            Share::of("home", VisitedShare::in_memory().await.with_file("seed.txt", b"").await)
+                .user("alice", Access::ReadWrite),
+        )
         .build()
         .expect("build")
 }
 
-fn public_server() -> SmbServer {
+async fn public_server() -> SmbServer {
     SmbServer::builder()
         .listen("127.0.0.1:0".parse().unwrap())
-        .share(Share::new("public", MemFsBackend::new()).public())
+        .share(Share::of("public", VisitedShare::in_memory().await).public())
         .build()
         .expect("build")
 }
@@ -47,7 +51,10 @@ async fn config_handle_adds_users_and_shares() {
     let config = server.config_handle();
 
     config.add_user_nt_hash("bob", [7; 16]).await.expect("add user");
-    config.add_share(Share::new("media", MemFsBackend::new()).user("bob", Access::Read)).await.expect("add share");
+    config
+        .add_share(Share::of("media", VisitedShare::in_memory().await).user("bob", Access::Read))
+        .await
+        .expect("add share");
 
     let state = server.state();
     assert!(state.lookup_user("bob").await.is_some());
@@ -56,9 +63,9 @@ async fn config_handle_adds_users_and_shares() {
 
 #[tokio::test]
 async fn reserved_and_unreachable_share_names_are_rejected() {
-    let server = public_server();
+    let server = public_server().await;
     let config = server.config_handle();
-    let add = |name: &str| config.add_share(Share::new(name, MemFsBackend::new()).public());
+    let add = async |name: &str| config.add_share(Share::of(name, VisitedShare::in_memory().await).public()).await;
 
     for name in ["IPC$", "ipc$"] {
         assert_eq!(add(name).await, Err(ConfigError::ReservedShareName(name.to_string())));
@@ -72,7 +79,7 @@ async fn reserved_and_unreachable_share_names_are_rejected() {
 
 #[tokio::test]
 async fn removing_user_revokes_active_sessions() {
-    let server = test_server();
+    let server = test_server().await;
     let conn = register_alice_session(&server).await;
 
     server.config_handle().remove_user("alice").await.expect("remove user");
@@ -83,7 +90,7 @@ async fn removing_user_revokes_active_sessions() {
 
 #[tokio::test]
 async fn removing_share_revokes_active_trees() {
-    let server = test_server();
+    let server = test_server().await;
     let conn = register_alice_session(&server).await;
 
     server.config_handle().remove_share("home").await.expect("remove share");
@@ -94,7 +101,7 @@ async fn removing_share_revokes_active_trees() {
 
 #[tokio::test]
 async fn trees_of_one_user_end_and_those_of_others_stay() {
-    let server = test_server();
+    let server = test_server().await;
     let alice = register_alice_session(&server).await;
     let bob = Identity::User { user: "bob".to_string(), domain: String::new() };
     let bob = register_session(&server, bob, "home").await;

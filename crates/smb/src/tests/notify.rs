@@ -2,14 +2,18 @@
 //! their completion by other connections, and every way they end.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use crate::config::ConfigHandle;
+use crate::door::view::VisitedShare;
 use crate::files::MAX_WATCHES_PER_CONNECTION;
 use crate::ntstatus;
 use crate::state::ServerState;
-use crate::tests::memfs::MemFsBackend;
 use crate::tests::peer::{KEY, Peer, header, status};
+use crate::tests::seam::Step;
+use crate::words::OpenIntent;
 use crate::{Share, SmbServer};
 use larder_smb_wire::crypto::{SigningAlgo, verify};
 use larder_smb_wire::header::{Command, SMB2_FLAGS_ASYNC_COMMAND, SMB2_FLAGS_RELATED_OPERATIONS, SMB2_HEADER_LEN};
@@ -101,10 +105,10 @@ fn query_info_body(file_id: FileId) -> Vec<u8> {
 }
 
 /// A server with the public share `home`, and a handle to change it.
-fn server() -> (Arc<ServerState>, ConfigHandle) {
+async fn server() -> (Arc<ServerState>, ConfigHandle) {
     let server = SmbServer::builder()
         .listen("127.0.0.1:0".parse().unwrap())
-        .share(Share::new("home", MemFsBackend::new()).public())
+        .share(Share::of("home", VisitedShare::in_memory().await).public())
         .build()
         .expect("build");
     (server.state(), server.config_handle())
@@ -231,7 +235,7 @@ pub(super) fn split(frame: &[u8]) -> Vec<&[u8]> {
 
 #[tokio::test]
 async fn a_waiting_request_completes_when_another_connection_creates_a_file() {
-    let (state, _) = server();
+    let (state, _) = server().await;
     let mut watcher = Peer::new(&state, true).await;
     let dir = open_dir(&mut watcher, &state, "d").await;
     let (mid, async_id) = wait_notify(&mut watcher, &state, dir).await;
@@ -260,7 +264,7 @@ async fn a_waiting_request_completes_when_another_connection_creates_a_file() {
 
 #[tokio::test]
 async fn changes_buffered_between_requests_come_back_at_once_in_order() {
-    let (state, _) = server();
+    let (state, _) = server().await;
     let mut watcher = Peer::new(&state, false).await;
     let mut maker = Peer::new(&state, false).await;
     let dir = open_dir(&mut watcher, &state, "d").await;
@@ -279,7 +283,7 @@ async fn changes_buffered_between_requests_come_back_at_once_in_order() {
 
 #[tokio::test]
 async fn waiting_requests_complete_one_per_change_oldest_first() {
-    let (state, _) = server();
+    let (state, _) = server().await;
     let mut watcher = Peer::new(&state, false).await;
     let mut maker = Peer::new(&state, false).await;
     let dir = open_dir(&mut watcher, &state, "d").await;
@@ -296,7 +300,7 @@ async fn waiting_requests_complete_one_per_change_oldest_first() {
 
 #[tokio::test]
 async fn a_cancelled_request_leaves_later_changes_to_the_next() {
-    let (state, _) = server();
+    let (state, _) = server().await;
     let mut watcher = Peer::new(&state, false).await;
     let mut maker = Peer::new(&state, false).await;
     let dir = open_dir(&mut watcher, &state, "d").await;
@@ -313,7 +317,7 @@ async fn a_cancelled_request_leaves_later_changes_to_the_next() {
 
 #[tokio::test]
 async fn a_change_and_a_cancel_get_exactly_one_response_whichever_comes_first() {
-    let (state, _) = server();
+    let (state, _) = server().await;
     let mut watcher = Peer::new(&state, false).await;
     let mut maker = Peer::new(&state, false).await;
     let dir = open_dir(&mut watcher, &state, "d").await;
@@ -366,7 +370,7 @@ async fn assert_cleanup(state: &Arc<ServerState>, watcher: &Peer, last: &[u8]) {
 
 #[tokio::test]
 async fn closing_the_directory_ends_waiting_requests_with_cleanup() {
-    let (state, _) = server();
+    let (state, _) = server().await;
     let (mut watcher, dir, async_id) = waiting(&state, false).await;
     close(&mut watcher, &state, dir).await;
     let last = final_of(&mut watcher, async_id).await;
@@ -375,7 +379,7 @@ async fn closing_the_directory_ends_waiting_requests_with_cleanup() {
 
 #[tokio::test]
 async fn tree_disconnect_ends_waiting_requests_with_cleanup() {
-    let (state, _) = server();
+    let (state, _) = server().await;
     let (mut watcher, _, async_id) = waiting(&state, false).await;
     let (_, reply) = watcher.request(&state, Command::TreeDisconnect, &[4, 0, 0, 0]).await;
     assert_eq!(status(&reply), 0);
@@ -385,7 +389,7 @@ async fn tree_disconnect_ends_waiting_requests_with_cleanup() {
 
 #[tokio::test]
 async fn logoff_ends_waiting_requests_with_cleanup_signed_by_the_old_session() {
-    let (state, _) = server();
+    let (state, _) = server().await;
     let (mut watcher, _, async_id) = waiting(&state, true).await;
     let (_, reply) = watcher.request(&state, Command::Logoff, &[4, 0, 0, 0]).await;
     assert_eq!(status(&reply), 0);
@@ -396,7 +400,7 @@ async fn logoff_ends_waiting_requests_with_cleanup_signed_by_the_old_session() {
 
 #[tokio::test]
 async fn removing_the_share_ends_waiting_requests_with_cleanup() {
-    let (state, config) = server();
+    let (state, config) = server().await;
     let (mut watcher, _, async_id) = waiting(&state, false).await;
     state.active_connections.register(&watcher.conn).await;
     let share = home(&state).await;
@@ -409,7 +413,7 @@ async fn removing_the_share_ends_waiting_requests_with_cleanup() {
 
 #[tokio::test]
 async fn connection_teardown_cancels_waiting_requests_and_drops_the_watch() {
-    let (state, _) = server();
+    let (state, _) = server().await;
     let (mut watcher, _, async_id) = waiting(&state, false).await;
     watcher.drop_connection(&state).await;
     let last = final_of(&mut watcher, async_id).await;
@@ -421,7 +425,7 @@ async fn connection_teardown_cancels_waiting_requests_and_drops_the_watch() {
 
 #[tokio::test]
 async fn handles_buffer_on_their_own_and_start_empty() {
-    let (state, _) = server();
+    let (state, _) = server().await;
     let mut watcher = Peer::new(&state, false).await;
     let mut maker = Peer::new(&state, false).await;
     let first = open_dir(&mut watcher, &state, "d").await;
@@ -440,7 +444,7 @@ async fn handles_buffer_on_their_own_and_start_empty() {
 
 #[tokio::test]
 async fn a_waiting_notify_in_the_middle_of_a_compound_fails() {
-    let (state, _) = server();
+    let (state, _) = server().await;
     let mut watcher = Peer::new(&state, false).await;
     let (_, create) = watcher.message(Command::Create, &create_body("d", LIST, FILE_OPEN_IF, FILE_DIRECTORY_FILE));
     let (_, notify) = watcher.message(Command::ChangeNotify, &notify_body(FileId::any(), 4096, NAMES));
@@ -455,7 +459,7 @@ async fn a_waiting_notify_in_the_middle_of_a_compound_fails() {
 
 #[tokio::test]
 async fn a_notify_last_in_a_compound_waits() {
-    let (state, _) = server();
+    let (state, _) = server().await;
     let mut watcher = Peer::new(&state, false).await;
     let mut maker = Peer::new(&state, false).await;
     let (_, create) = watcher.message(Command::Create, &create_body("d", LIST, FILE_OPEN_IF, FILE_DIRECTORY_FILE));
@@ -473,7 +477,7 @@ async fn a_notify_last_in_a_compound_waits() {
 
 #[tokio::test]
 async fn a_notify_with_buffered_changes_works_anywhere_in_a_compound() {
-    let (state, _) = server();
+    let (state, _) = server().await;
     let mut watcher = Peer::new(&state, false).await;
     let mut maker = Peer::new(&state, false).await;
     let dir = open_dir(&mut watcher, &state, "d").await;
@@ -493,7 +497,7 @@ async fn a_notify_with_buffered_changes_works_anywhere_in_a_compound() {
 
 #[tokio::test]
 async fn past_the_waiting_limit_a_notify_is_refused_and_its_watch_buffers() {
-    let (state, _) = server();
+    let (state, _) = server().await;
     let mut watcher = Peer::new(&state, false).await;
     let mut maker = Peer::new(&state, false).await;
     let busy = open_dir(&mut watcher, &state, "d").await;
@@ -513,7 +517,7 @@ async fn past_the_waiting_limit_a_notify_is_refused_and_its_watch_buffers() {
 
 #[tokio::test]
 async fn guests_share_a_budget_of_what_their_watches_buffer() {
-    let (state, _) = server();
+    let (state, _) = server().await;
     let mut maker = Peer::new(&state, false).await;
     let mut watchers = Vec::new();
     for _ in 0..3 {
@@ -537,7 +541,7 @@ async fn guests_share_a_budget_of_what_their_watches_buffer() {
 
 #[tokio::test]
 async fn past_the_watch_limit_a_notify_is_refused() {
-    let (state, _) = server();
+    let (state, _) = server().await;
     let mut watcher = Peer::new(&state, false).await;
     for _ in 0..MAX_WATCHES_PER_CONNECTION {
         let dir = open_dir(&mut watcher, &state, "d").await;
@@ -649,146 +653,51 @@ impl Gate {
     }
 }
 
-/// Memory backend whose creates of a file named `x`, and stats of handles
+/// A store whose creates of a file named `x`, and stats of handles
 /// opened on such a file, stop at the gates given, and which counts the
 /// renames that reach it.
-#[derive(Clone)]
+#[derive(Default)]
 struct Gated {
-    inner: MemFsBackend,
     create: Option<Arc<Gate>>,
     stat: Option<Arc<Gate>>,
-    /// Handles take no creation time.
-    drop_creation: bool,
-    renames: Arc<std::sync::atomic::AtomicUsize>,
-}
-
-impl Default for Gated {
-    fn default() -> Self {
-        let renames: Arc<std::sync::atomic::AtomicUsize> = Arc::default();
-        let counted = Arc::clone(&renames);
-        let count: super::memfs::OnRename = Arc::new(move || {
-            counted.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-            Box::pin(async {})
-        });
-        let inner = MemFsBackend::new().with_on_rename(count);
-        Self { inner, create: None, stat: None, drop_creation: false, renames }
-    }
+    renames: Arc<AtomicUsize>,
 }
 
 impl Gated {
     fn renames(&self) -> usize {
-        self.renames.load(std::sync::atomic::Ordering::SeqCst)
+        self.renames.load(Relaxed)
     }
 
-    fn state(&self) -> Arc<ServerState> {
-        SmbServer::builder()
-            .listen("127.0.0.1:0".parse().unwrap())
-            .share(Share::new("home", self.clone()).public())
-            .build()
-            .expect("build")
-            .state()
-    }
-}
-
-#[async_trait::async_trait]
-impl crate::ShareBackend for Gated {
-    async fn open(
-        &self,
-        path: &crate::SmbPath,
-        opts: crate::OpenOptions,
-    ) -> crate::SmbResult<(Box<dyn crate::Handle>, crate::OpenAction)> {
-        let gated = path.file_name() == Some("x");
-        if gated
-            && opts.intent == crate::OpenIntent::Create
-            && let Some(gate) = &self.create
-        {
-            gate.pass().await;
-        }
-        let (handle, action) = self.inner.open(path, opts).await?;
-        let stat = self.stat.as_ref().filter(|_| gated).map(Arc::clone);
-        if stat.is_none() && !self.drop_creation {
-            return Ok((handle, action));
-        }
-        let handle = GatedHandle { inner: handle, stat, drop_creation: self.drop_creation };
-        Ok((Box::new(handle), action))
-    }
-
-    async fn locate(&self, path: &crate::SmbPath) -> crate::SmbResult<crate::Located> {
-        self.inner.locate(path).await
-    }
-
-    async fn is_within(&self, dir: u64, top: u64) -> bool {
-        self.inner.is_within(dir, top).await
-    }
-
-    fn capabilities(&self) -> crate::BackendCapabilities {
-        self.inner.capabilities()
-    }
-
-    fn watches(&self) -> crate::Watches {
-        self.inner.watches()
-    }
-
-    async fn modified(&self, path: &crate::SmbPath, what: u32) {
-        self.inner.modified(path, what).await;
+    async fn state(&self) -> Arc<ServerState> {
+        let view = VisitedShare::in_memory().await;
+        let (create, stat, renames) = (self.create.clone(), self.stat.clone(), Arc::clone(&self.renames));
+        view.core.seam.set(move |step| {
+            let gate = match step {
+                Step::Open(path, OpenIntent::Create) if path.file_name() == Some("x") => create.clone(),
+                Step::Stat("x") => stat.clone(),
+                _ => None,
+            };
+            if matches!(step, Step::Renamed) {
+                renames.fetch_add(1, Relaxed);
+            }
+            Box::pin(async move {
+                if let Some(gate) = gate {
+                    gate.pass().await;
+                }
+                Ok(())
+            })
+        });
+        served(view)
     }
 }
 
-/// A handle whose `stat` stops at a gate, and which may drop creation
-/// times.
-struct GatedHandle {
-    inner: Box<dyn crate::Handle>,
-    stat: Option<Arc<Gate>>,
-    drop_creation: bool,
-}
-
-#[async_trait::async_trait]
-impl crate::Handle for GatedHandle {
-    fn name(&self) -> Arc<dyn crate::OpenName> {
-        self.inner.name()
-    }
-
-    async fn read(&self, offset: u64, len: u32) -> crate::SmbResult<bytes::Bytes> {
-        self.inner.read(offset, len).await
-    }
-
-    async fn write(&self, offset: u64, data: &[u8]) -> crate::SmbResult<u32> {
-        self.inner.write(offset, data).await
-    }
-
-    async fn flush(&self) -> crate::SmbResult<()> {
-        self.inner.flush().await
-    }
-
-    async fn stat(&self) -> crate::SmbResult<crate::FileInfo> {
-        if let Some(gate) = &self.stat {
-            gate.pass().await;
-        }
-        self.inner.stat().await
-    }
-
-    async fn set_times(&self, mut times: crate::FileTimes) -> crate::SmbResult<()> {
-        if self.drop_creation {
-            times.creation_time = None;
-        }
-        self.inner.set_times(times).await
-    }
-
-    async fn set_attributes(&self, attributes: u32) -> crate::SmbResult<()> {
-        self.inner.set_attributes(attributes).await
-    }
-
-    async fn truncate(&self, len: u64) -> crate::SmbResult<()> {
-        self.inner.truncate(len).await
-    }
-
-    async fn list_dir(&self, pattern: Option<&str>) -> crate::SmbResult<Vec<crate::DirEntry>> {
-        self.inner.list_dir(pattern).await
-    }
-
-    async fn close(self: Box<Self>) -> crate::SmbResult<()> {
-        self.inner.close().await
-    }
+fn served(view: VisitedShare) -> Arc<ServerState> {
+    SmbServer::builder()
+        .listen("127.0.0.1:0".parse().unwrap())
+        .share(Share::of("home", view).public())
+        .build()
+        .expect("build")
+        .state()
 }
 
 /// Opens `name` for reading and writing, creating it when `create`, and
@@ -803,8 +712,8 @@ async fn hold_open(peer: &mut Peer, state: &Arc<ServerState>, name: &str, option
 #[tokio::test]
 async fn a_directory_rename_waits_for_a_create_below_it_and_is_refused() {
     let gate = Arc::new(Gate::default());
-    let backend = Gated { create: Some(Arc::clone(&gate)), ..Gated::default() };
-    let state = backend.state();
+    let store = Gated { create: Some(Arc::clone(&gate)), ..Gated::default() };
+    let state = store.state().await;
     let mut watcher = Peer::new(&state, false).await;
     let top = open_dir(&mut watcher, &state, "d").await;
     let sub = open_dir(&mut watcher, &state, "d\\sub").await;
@@ -832,13 +741,13 @@ async fn a_directory_rename_waits_for_a_create_below_it_and_is_refused() {
         }
     });
     settle().await;
-    assert_eq!(backend.renames(), 0, "the rename waits for the create");
+    assert_eq!(store.renames(), 0, "the rename waits for the create");
     gate.open();
     let (mut maker, x) = creating.await.expect("create");
     let (mut renamer, refused) = renaming.await.expect("rename");
     // The new file is open below the directory.
     assert_eq!(refused, ntstatus::STATUS_ACCESS_DENIED);
-    assert_eq!(backend.renames(), 0);
+    assert_eq!(store.renames(), 0);
 
     close(&mut maker, &state, x).await;
     rename(&mut renamer, &state, "d\\sub", "d\\moved", false, FILE_DIRECTORY_FILE).await;
@@ -862,8 +771,8 @@ async fn a_directory_rename_waits_for_a_create_below_it_and_is_refused() {
 #[tokio::test]
 async fn a_created_file_enters_the_file_table_before_a_rename_runs() {
     let gate = Arc::new(Gate::default());
-    let backend = Gated { stat: Some(Arc::clone(&gate)), ..Gated::default() };
-    let state = backend.state();
+    let store = Gated { stat: Some(Arc::clone(&gate)), ..Gated::default() };
+    let state = store.state().await;
     let mut maker = Peer::new(&state, false).await;
     open_dir(&mut maker, &state, "d").await;
     let creating = tokio::spawn({
@@ -881,7 +790,7 @@ async fn a_created_file_enters_the_file_table_before_a_rename_runs() {
         async move { rename_status(&mut renamer, &state, "d", "e", false, FILE_DIRECTORY_FILE).await }
     });
     settle().await;
-    assert_eq!(backend.renames(), 0, "the rename waits for the create");
+    assert_eq!(store.renames(), 0, "the rename waits for the create");
     gate.open();
     let (_maker, created) = creating.await.expect("create");
     assert_eq!(created, 0);
@@ -892,7 +801,7 @@ async fn a_created_file_enters_the_file_table_before_a_rename_runs() {
 
 #[tokio::test]
 async fn names_below_a_renamed_directory_compare_without_case() {
-    let (state, _) = server();
+    let (state, _) = server().await;
     let mut holder = Peer::new(&state, false).await;
     open_dir(&mut holder, &state, "D").await;
     open_dir(&mut holder, &state, "D\\SUB").await;
@@ -970,7 +879,7 @@ const MACOS: u32 = 0xD47;
 
 #[tokio::test]
 async fn times_set_through_basic_info_are_reported_under_their_bits() {
-    let (state, _) = server();
+    let (state, _) = server().await;
     let mut watcher = Peer::new(&state, false).await;
     let mut maker = Peer::new(&state, false).await;
     let filters = [CREATION, LAST_ACCESS, LAST_WRITE, ATTRIBUTES];
@@ -1003,7 +912,7 @@ async fn times_set_through_basic_info_are_reported_under_their_bits() {
 
 #[tokio::test]
 async fn a_write_is_reported_once_when_its_open_closes() {
-    let (state, _) = server();
+    let (state, _) = server().await;
     let mut watcher = Peer::new(&state, false).await;
     let mut writer = Peer::new(&state, false).await;
     let times = open_dir(&mut watcher, &state, "d").await;
@@ -1036,7 +945,7 @@ async fn a_write_is_reported_once_when_its_open_closes() {
 
 #[tokio::test]
 async fn size_changes_are_reported_once_and_an_unchanged_size_not_at_all() {
-    let (state, _) = server();
+    let (state, _) = server().await;
     let mut watcher = Peer::new(&state, false).await;
     let mut maker = Peer::new(&state, false).await;
     let dir = open_dir(&mut watcher, &state, "d").await;
@@ -1069,7 +978,7 @@ async fn size_changes_are_reported_once_and_an_unchanged_size_not_at_all() {
 
 #[tokio::test]
 async fn cleanup_waits_until_the_close_response_is_queued() {
-    let (state, _) = server();
+    let (state, _) = server().await;
     let (mut watcher, dir, async_id) = waiting(&state, false).await;
     let (_, close) = watcher.message(Command::Close, &close_body(dir));
     let out = crate::dispatch::dispatch_frame(&state, &watcher.conn, &close).await.expect("a response");
@@ -1083,12 +992,11 @@ async fn cleanup_waits_until_the_close_response_is_queued() {
 
 #[tokio::test]
 async fn a_basic_info_that_changes_nothing_reports_nothing() {
-    let (state, _) = server();
+    let (state, _) = server().await;
     let mut watcher = Peer::new(&state, false).await;
     let mut maker = Peer::new(&state, false).await;
     let dir = open_dir(&mut watcher, &state, "d").await;
     let file = hold_open(&mut maker, &state, "d\\f", 0).await;
-    arm_idle_with(&mut watcher, &state, dir, 0xFFF, false).await;
     let basic = |time: i64, attributes: u32| {
         let mut buffer = Vec::with_capacity(40);
         for _ in 0..4 {
@@ -1098,9 +1006,12 @@ async fn a_basic_info_that_changes_nothing_reports_nothing() {
         buffer.extend_from_slice(&[0; 4]);
         buffer
     };
-    // Times left alone, kept as they are or released, the attributes the
-    // file has, ARCHIVE the backend does not keep, the times it has.
-    for (time, attributes) in [(0, 0), (-1, 0), (-2, 0), (0, 0x80), (0, 0x20), (0x01D9_0000_0000_0000, 0)] {
+    const TIME: i64 = 0x01D9_0000_0000_0000;
+    assert_eq!(set_info(&mut maker, &state, file, 4, basic(TIME, 0)).await, 0);
+    arm_idle_with(&mut watcher, &state, dir, 0xFFF, false).await;
+    // Times left alone, kept as they are or released, the attributes and the times that the file
+    // has.
+    for (time, attributes) in [(0, 0), (-1, 0), (-2, 0), (0, 0x20), (TIME, 0)] {
         let status = set_info(&mut maker, &state, file, 4, basic(time, attributes)).await;
         assert_eq!(status, 0, "{time:#x} {attributes:#x}");
     }
@@ -1109,8 +1020,9 @@ async fn a_basic_info_that_changes_nothing_reports_nothing() {
 
 #[tokio::test]
 async fn a_time_the_backend_drops_is_not_reported() {
-    let backend = Gated { drop_creation: true, ..Gated::default() };
-    let state = backend.state();
+    let view = VisitedShare::in_memory().await;
+    view.core.seam.drops_creation.store(true, Relaxed);
+    let state = served(view);
     let mut watcher = Peer::new(&state, false).await;
     let mut maker = Peer::new(&state, false).await;
     let creation = open_dir(&mut watcher, &state, "d").await;
@@ -1128,7 +1040,7 @@ async fn a_time_the_backend_drops_is_not_reported() {
 
 #[tokio::test]
 async fn a_directory_s_attributes_are_reported_to_its_parent_s_watchers() {
-    let (state, _) = server();
+    let (state, _) = server().await;
     let mut watcher = Peer::new(&state, false).await;
     let mut maker = Peer::new(&state, false).await;
     let dir = open_dir(&mut watcher, &state, "d").await;
@@ -1144,7 +1056,7 @@ async fn a_directory_s_attributes_are_reported_to_its_parent_s_watchers() {
 
 #[tokio::test]
 async fn a_written_open_ended_with_its_tree_session_or_connection_reports_the_write() {
-    let (state, _) = server();
+    let (state, _) = server().await;
     let mut watcher = Peer::new(&state, false).await;
     let dir = open_dir(&mut watcher, &state, "d").await;
     arm_idle_with(&mut watcher, &state, dir, LAST_WRITE, false).await;
@@ -1166,7 +1078,7 @@ async fn a_written_open_ended_with_its_tree_session_or_connection_reports_the_wr
 
 #[tokio::test]
 async fn a_write_is_reported_under_the_name_the_file_has_at_close() {
-    let (state, _) = server();
+    let (state, _) = server().await;
     let mut watcher = Peer::new(&state, false).await;
     let mut writer = Peer::new(&state, false).await;
     let dir = open_dir(&mut watcher, &state, "d").await;
@@ -1197,7 +1109,7 @@ async fn answered_at_once(peer: &mut Peer, state: &Arc<ServerState>, dir: FileId
 
 #[tokio::test]
 async fn marking_a_watched_directory_for_deletion_ends_every_watch_of_it() {
-    let (state, _) = server();
+    let (state, _) = server().await;
     let mut watcher = Peer::new(&state, false).await;
     open_dir(&mut watcher, &state, "d").await;
     let first = open_dir(&mut watcher, &state, "d\\w").await;
@@ -1229,7 +1141,7 @@ async fn marking_a_watched_directory_for_deletion_ends_every_watch_of_it() {
 
 #[tokio::test]
 async fn a_cleared_mark_lets_other_opens_watch_again() {
-    let (state, _) = server();
+    let (state, _) = server().await;
     let mut watcher = Peer::new(&state, false).await;
     let mut marker = Peer::new(&state, false).await;
     open_dir(&mut watcher, &state, "d").await;
@@ -1252,7 +1164,7 @@ async fn a_cleared_mark_lets_other_opens_watch_again() {
 
 #[tokio::test]
 async fn a_watch_above_a_deleted_directory_stays_and_hears_its_removal() {
-    let (state, _) = server();
+    let (state, _) = server().await;
     let mut watcher = Peer::new(&state, false).await;
     let mut marker = Peer::new(&state, false).await;
     let top = open_dir(&mut watcher, &state, "d").await;
@@ -1271,7 +1183,7 @@ async fn a_watch_above_a_deleted_directory_stays_and_hears_its_removal() {
 
 #[tokio::test]
 async fn a_delete_on_close_open_ends_the_watches_once_it_leaves_the_directory_delete_pending() {
-    let (state, _) = server();
+    let (state, _) = server().await;
     let mut watcher = Peer::new(&state, false).await;
     let mut opener = Peer::new(&state, false).await;
     let top = open_dir(&mut watcher, &state, "d").await;
@@ -1294,7 +1206,7 @@ async fn a_delete_on_close_open_ends_the_watches_once_it_leaves_the_directory_de
 
 #[tokio::test]
 async fn a_mark_ends_watches_armed_under_another_spelling() {
-    let (state, _) = server();
+    let (state, _) = server().await;
     let mut watcher = Peer::new(&state, false).await;
     let mut marker = Peer::new(&state, false).await;
     open_dir(&mut watcher, &state, "d").await;
@@ -1307,7 +1219,7 @@ async fn a_mark_ends_watches_armed_under_another_spelling() {
 
 #[tokio::test]
 async fn a_directory_that_cannot_be_deleted_keeps_its_watches() {
-    let (state, _) = server();
+    let (state, _) = server().await;
     let mut watcher = Peer::new(&state, false).await;
     let mut other = Peer::new(&state, false).await;
     open_dir(&mut watcher, &state, "d").await;
@@ -1328,7 +1240,7 @@ async fn a_directory_that_cannot_be_deleted_keeps_its_watches() {
 
 #[tokio::test]
 async fn a_closing_open_s_watch_is_left_out_of_a_mark() {
-    let (state, _) = server();
+    let (state, _) = server().await;
     let mut watcher = Peer::new(&state, false).await;
     let mut marker = Peer::new(&state, false).await;
     open_dir(&mut watcher, &state, "d").await;

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::door::view::VisitedShare;
 use crate::ntstatus;
 use crate::rpc::pdu::PTYPE_FAULT;
 use crate::rpc::pdu::tests::{BIND_3CTX, unhex};
 use crate::state::ServerState;
-use crate::tests::memfs::MemFsBackend;
 use crate::tests::peer::{Peer, header, status};
 use crate::{Access, Share, SmbServer};
 use larder_smb_wire::header::{Command, SMB2_FLAGS_ASYNC_COMMAND, SMB2_HEADER_LEN};
@@ -19,17 +19,17 @@ use larder_smb_wire::messages::{
 /// FILE_GENERIC_READ | FILE_GENERIC_WRITE.
 const PIPE_ACCESS: u32 = 0x0012_019F;
 
-fn smb_server() -> SmbServer {
+async fn smb_server() -> SmbServer {
     SmbServer::builder()
         .listen("127.0.0.1:0".parse().unwrap())
         .user("alice", "password")
-        .share(Share::new("home", MemFsBackend::new()).user("alice", Access::ReadWrite))
+        .share(Share::of("home", VisitedShare::in_memory().await).user("alice", Access::ReadWrite))
         .build()
         .expect("build")
 }
 
-fn server() -> Arc<ServerState> {
-    smb_server().state()
+async fn server() -> Arc<ServerState> {
+    smb_server().await.state()
 }
 
 fn create_body(name: &str) -> Vec<u8> {
@@ -147,7 +147,7 @@ fn open_count(peer: &Peer) -> usize {
 
 #[tokio::test]
 async fn a_write_completes_a_waiting_read() {
-    let state = server();
+    let state = server().await;
     let mut peer = Peer::on_ipc(&state, false).await;
     let file_id = bound_pipe(&state, &mut peer).await;
     let (_, async_id) = waiting_read(&state, &mut peer, file_id).await;
@@ -167,7 +167,7 @@ async fn a_write_completes_a_waiting_read() {
 
 #[tokio::test]
 async fn cancel_ends_a_waiting_read() {
-    let state = server();
+    let state = server().await;
     let mut peer = Peer::on_ipc(&state, false).await;
     let file_id = bound_pipe(&state, &mut peer).await;
     let (mid, async_id) = waiting_read(&state, &mut peer, file_id).await;
@@ -189,7 +189,7 @@ async fn a_waiting_read_ends_with_its_pipe_tree_or_session() {
         (Command::Logoff, ntstatus::STATUS_USER_SESSION_DELETED),
     ];
     for (command, expected) in cases {
-        let state = server();
+        let state = server().await;
         let mut peer = Peer::on_ipc(&state, false).await;
         let file_id = bound_pipe(&state, &mut peer).await;
         let (_, async_id) = waiting_read(&state, &mut peer, file_id).await;
@@ -209,7 +209,7 @@ async fn a_waiting_read_ends_with_its_pipe_tree_or_session() {
 
 #[tokio::test]
 async fn the_end_of_the_connection_ends_a_waiting_read_and_its_pipe() {
-    let state = server();
+    let state = server().await;
     let mut peer = Peer::on_ipc(&state, false).await;
     let file_id = bound_pipe(&state, &mut peer).await;
     waiting_read(&state, &mut peer, file_id).await;
@@ -221,7 +221,7 @@ async fn the_end_of_the_connection_ends_a_waiting_read_and_its_pipe() {
 
 #[tokio::test]
 async fn waiting_reads_are_answered_in_order_and_end_with_their_pipe() {
-    let state = server();
+    let state = server().await;
     let mut peer = Peer::on_ipc(&state, false).await;
     let file_id = bound_pipe(&state, &mut peer).await;
     let (_, first) = waiting_read(&state, &mut peer, file_id).await;
@@ -252,7 +252,7 @@ async fn a_read_whose_pipe_went_before_it_waited_ends() {
         ("tree", ntstatus::STATUS_NETWORK_NAME_DELETED),
         ("session", ntstatus::STATUS_USER_SESSION_DELETED),
     ] {
-        let state = server();
+        let state = server().await;
         let mut peer = Peer::on_ipc(&state, false).await;
         let file_id = bound_pipe(&state, &mut peer).await;
         let (_, async_id) = waiting_read(&state, &mut peer, file_id).await;
@@ -278,7 +278,7 @@ async fn a_read_whose_pipe_went_before_it_waited_ends() {
 async fn pipe_opens_are_released_on_every_path() {
     let paths = ["close", "tree disconnect", "logoff", "close_all", "remove_user"];
     for path in paths {
-        let server = smb_server();
+        let server = smb_server().await;
         let state = server.state();
         let mut peer = Peer::on_ipc(&state, true).await;
         state.active_connections.register(&peer.conn).await;

@@ -5,13 +5,11 @@ use std::sync::Arc;
 use tracing::debug;
 
 use super::request::{CreateArgs, FILE_SUPERSEDE, GRANTABLE_LEASE, REPLAYABLE_ACCESS};
-use crate::access_mask::FILE_READ_DATA;
-use crate::backend::{
-    FILE_ATTRIBUTE_ARCHIVE, FILE_ATTRIBUTE_READONLY, FileInfo, FileTimes, Handle, Located, OpenAction, OpenIntent,
-    OpenOptions, ShareBackend, VALID_SET_ATTRIBUTES,
-};
+use crate::access_mask::{FILE_APPEND_DATA, FILE_READ_DATA, FILE_WRITE_DATA};
 use crate::conn::outbound::Notified;
 use crate::conn::state::{Connection, Open, TreeConnect};
+use crate::door::handle::FileHandle;
+use crate::door::view::VisitedShare;
 use crate::error::{SmbError, SmbResult};
 use crate::files::{
     Begun, BreakWait, CONTENT_CHANGED, Durability, DurableReg, FileRef, GrantGuard, Granted, LeaseId, LeaseRef,
@@ -30,7 +28,10 @@ use crate::ntstatus;
 use crate::path::SmbPath;
 use crate::share::ShareBindings;
 use crate::state::ServerState;
-use larder_base::task;
+use crate::words::{
+    FILE_ATTRIBUTE_ARCHIVE, FILE_ATTRIBUTE_READONLY, FileInfo, FileTimes, Located, OpenAction, OpenIntent, OpenOptions,
+    VALID_SET_ATTRIBUTES,
+};
 use larder_smb_wire::header::Smb2Header;
 use larder_smb_wire::messages::{CreateContext, DurableResponse, FileId};
 
@@ -53,49 +54,15 @@ pub(super) struct Reserved {
     file: FileRef,
     slot: OpenSlot,
     lease_ref: Option<LeaseRef>,
-    /// The backend open, when it already ran. An open that truncates runs
+    /// The open of the file, when it already ran. An open that truncates runs
     /// it after the wait, so data the clients write back first is not lost
     /// to the truncation.
-    opened: Option<(HeldHandle, OpenAction)>,
-}
-
-/// A backend handle a waiting CREATE keeps. One dropped without
-/// [`HeldHandle::take`], when the CREATE's task is cancelled or aborted, is
-/// closed on the current runtime.
-pub(super) struct HeldHandle(Option<Box<dyn Handle>>);
-
-impl HeldHandle {
-    fn take(mut self) -> Box<dyn Handle> {
-        self.0.take().expect("a held handle is taken once")
-    }
-}
-
-impl Drop for HeldHandle {
-    fn drop(&mut self) {
-        if let Some(handle) = self.0.take()
-            && let Ok(runtime) = tokio::runtime::Handle::try_current()
-        {
-            task::spawn_on(&runtime, async move {
-                let _ = handle.close().await;
-            });
-        }
-    }
+    opened: Option<(Box<FileHandle>, OpenAction)>,
 }
 
 impl Stage {
     fn break_handles(&self) -> bool {
         matches!(self, Stage::Start)
-    }
-
-    /// Gives up what a waiting CREATE holds, closing its backend handle.
-    pub(super) async fn release(self) {
-        if let Stage::Reserved(reserved) = self {
-            let Reserved { file, opened, .. } = *reserved;
-            if let Some((handle, _)) = opened {
-                let _ = handle.take().close().await;
-            }
-            drop(file);
-        }
     }
 }
 
@@ -126,7 +93,6 @@ pub(super) async fn attempt(
 ) -> Step {
     let tree = Arc::clone(&args.tree);
     if let Err(status) = still_connected(conn, hdr, &tree) {
-        stage.release().await;
         return Step::fail(status);
     }
     let attempt = Attempt {
@@ -162,14 +128,14 @@ struct Claimed {
     lease_ref: Option<LeaseRef>,
     /// Its place in the file table.
     reserved: Option<FileRef>,
-    opened: Option<(Box<dyn Handle>, OpenAction)>,
+    opened: Option<(Box<FileHandle>, OpenAction)>,
     /// `reserved` was entered for `opened`.
     is_registered: bool,
 }
 
-/// An open of the backend that has its place in the file table.
+/// An open file that has its place in the file table.
 struct Opened {
-    handle: Box<dyn Handle>,
+    handle: Box<FileHandle>,
     action: OpenAction,
     info: FileInfo,
     file: FileRef,
@@ -185,7 +151,7 @@ struct Placed {
 }
 
 /// An open whose tree has closed meanwhile.
-type Unplaced = Box<(FileRef, Box<dyn Handle>)>;
+type Unplaced = Box<(FileRef, Box<FileHandle>)>;
 
 /// The lease that was granted, and what holds back its breaks until the response is queued.
 type Lease = (Option<Granted>, Option<GrantGuard>);
@@ -193,7 +159,7 @@ type Lease = (Option<Granted>, Option<GrantGuard>);
 impl Attempt<'_> {
     async fn run(&self, begun: &mut BegunOpen, stage: Stage) -> Result<HandlerResponse, Box<Step>> {
         let share = &self.tree.share;
-        // No rename of a client runs from the first backend call until the open is in the
+        // No rename of a client runs from the first look at the store until the open is in the
         // file table, so a rename of a directory sees every open below it.
         let names = share.names_lock().await;
         let claimed = match stage {
@@ -204,10 +170,10 @@ impl Attempt<'_> {
         drop(names);
 
         let (granted, after_send);
-        (opened, (granted, after_send)) = self.grant_lease(opened).await?;
+        (opened, (granted, after_send)) = self.grant_lease(opened)?;
         let durable = self.make_durable(&opened, granted.as_ref());
         // An overwrite that took the file's place in the table before the
-        // backend truncated it broke the leases then; one granted since breaks
+        // file was truncated broke the leases then; one granted since breaks
         // now, so it does not keep the old contents cached.
         if opened.action == OpenAction::Overwritten {
             opened.file.break_leases(Trigger::Open { overwrite: true });
@@ -216,7 +182,7 @@ impl Attempt<'_> {
         // The on-disk id carries the serial number FileFsVolumeInformation
         // reports.
         let volume_serial = if self.args.queries.query_on_disk_id {
-            self.tree.backend.volume_info().await.map_or(VOLUME_SERIAL_NUMBER, |v| v.serial_number)
+            self.tree.view().map_or(VOLUME_SERIAL_NUMBER, |view| view.volume_info().serial_number)
         } else {
             VOLUME_SERIAL_NUMBER
         };
@@ -225,12 +191,11 @@ impl Attempt<'_> {
         let placed = match self.place(opened, durable, begun) {
             Ok(placed) => placed,
             Err(unplaced) => {
-                let (file, handle) = *unplaced;
                 // The open leaves the table, ending a lease it alone held, before
                 // the guard could send a break held back for that lease.
-                drop(file);
+                drop(unplaced);
                 drop(after_send);
-                return closed(handle, ntstatus::STATUS_NETWORK_NAME_DELETED).await;
+                return fail(ntstatus::STATUS_NETWORK_NAME_DELETED);
             }
         };
         let mut response = self.response(&info, &placed, granted.as_ref(), allowed, volume_serial);
@@ -238,6 +203,10 @@ impl Attempt<'_> {
             response.after_send.push(Box::new(guard));
         }
         Ok(response)
+    }
+
+    fn view(&self) -> Result<&VisitedShare, Box<Step>> {
+        self.tree.view().or_else(fail)
     }
 
     fn open_request(&self, action: OpenAction) -> OpenRequest {
@@ -254,9 +223,10 @@ impl Attempt<'_> {
     }
 
     async fn open_failed<T>(&self, e: SmbError) -> Result<T, Box<Step>> {
-        debug!(error = %e, path = %self.args.path, "backend open failed");
+        debug!(error = %e, path = %self.args.path, "open failed");
         if matches!(e, SmbError::Exists)
-            && let Ok(Located { file: Some(file), .. }) = self.tree.backend.locate(&self.args.path).await
+            && let Ok(view) = self.tree.view()
+            && let Ok(Located { file: Some(file), .. }) = view.locate(&self.args.path).await
             && self.tree.share.files.delete_pending(file)
         {
             return fail(ntstatus::STATUS_DELETE_PENDING);
@@ -264,14 +234,14 @@ impl Attempt<'_> {
         fail(e.to_nt_status())
     }
 
-    /// Claims what an open needs before the backend runs: a place among the connection's opens, its lease, and for an
-    /// open that truncates its place in the file table.
+    /// Claims what an open needs before the file is opened: a place among the connection's opens,
+    /// its lease, and for an open that truncates its place in the file table.
     async fn claim(&self) -> Result<Claimed, Box<Step>> {
-        let (server, share, backend) = (self.server, &self.tree.share, self.tree.backend.as_ref());
+        let (server, share, view) = (self.server, &self.tree.share, self.view()?);
         let slot = server.open_slot(self.conn, self.args.owner.as_deref()).or_else(fail)?;
         let lease_ref = match &self.args.lease {
             Some(l) => {
-                let file = leased_file(server, backend, l.id, &self.args.path).await;
+                let file = leased_file(server, view, l.id, &self.args.path).await;
                 Some(server.leases.acquire(l.id, share, file).or_else(fail)?)
             }
             None => None,
@@ -285,17 +255,16 @@ impl Attempt<'_> {
 
     /// An open that truncates checks the file and takes its place
     /// in the table first, so a refused open leaves the file as it
-    /// was, no other open slips in while the backend truncates, and
+    /// was, no other open slips in while the file is truncated, and
     /// clients caching writes write back before it does. A file
     /// that is missing is created instead; one that appears
     /// meanwhile is checked again.
     async fn claim_before_truncation(&self, claimed: Claimed) -> Result<Claimed, Box<Step>> {
-        let (share, backend) = (&self.tree.share, self.tree.backend.as_ref());
+        let (share, view) = (&self.tree.share, self.view()?);
         let (path, opts) = (&self.args.path, &self.args.opts);
         let mut tries = 0;
         loop {
-            match reserve_existing(share, backend, path, opts.clone(), self.open_request(OpenAction::Overwritten)).await
-            {
+            match reserve_existing(share, view, path, opts.clone(), self.open_request(OpenAction::Overwritten)).await {
                 Ok(Probe::Reserved(file, Some(wait))) => {
                     let Claimed { slot, lease_ref, .. } = claimed;
                     let reserved = Reserved { file: *file, slot, lease_ref, opened: None };
@@ -307,7 +276,7 @@ impl Attempt<'_> {
                 }
                 Ok(Probe::Missing(_)) => {
                     let create = OpenOptions { intent: OpenIntent::Create, ..opts.clone() };
-                    match open_reported(share, backend, path, create, self.parent_lease).await {
+                    match open_reported(share, view, path, create, self.parent_lease).await {
                         Ok(opened) => return Ok(Claimed { opened: Some(opened), ..claimed }),
                         Err(SmbError::Exists) if tries < 2 => tries += 1,
                         Err(e) => return self.open_failed(e).await,
@@ -318,14 +287,15 @@ impl Attempt<'_> {
         }
     }
 
-    /// Opens the file on the backend, unless that is done, and enters the open in the file table, unless it is there.
+    /// Opens the file, unless that is done, and enters the open in the file table, unless it is
+    /// there.
     async fn open(&self, claimed: Claimed) -> Result<Opened, Box<Step>> {
-        let (share, backend, args) = (&self.tree.share, self.tree.backend.as_ref(), self.args);
+        let (share, view, args) = (&self.tree.share, self.view()?, self.args);
         let Claimed { slot, lease_ref, reserved, opened, is_registered } = claimed;
         // The open this attempt made, or the one a waiting CREATE kept.
         let (handle, action) = match opened {
             Some(opened) => opened,
-            None => match open_reported(share, backend, &args.path, args.opts.clone(), self.parent_lease).await {
+            None => match open_reported(share, view, &args.path, args.opts.clone(), self.parent_lease).await {
                 Ok(opened) => opened,
                 Err(e) => return self.open_failed(e).await,
             },
@@ -333,11 +303,11 @@ impl Attempt<'_> {
         // Stat for the response.
         let info = match handle.stat().await {
             Ok(info) => info,
-            Err(e) => return closed(handle, e.to_nt_status()).await,
+            Err(e) => return fail(e.to_nt_status()),
         };
         // MS-FSA 2.1.5.1.2.1: a read-only file cannot be opened for deletion.
         if args.delete_on_close && info.read_only {
-            return closed(handle, ntstatus::STATUS_CANNOT_DELETE).await;
+            return fail(ntstatus::STATUS_CANNOT_DELETE);
         }
         let file = match reserved {
             Some(file) if is_registered || file.is_for(&info) => file,
@@ -347,14 +317,10 @@ impl Attempt<'_> {
                 match FileRef::register(share, &info, handle.name(), self.open_request(action)) {
                     Ok((file, None)) => file,
                     Ok((file, Some(wait))) => {
-                        let opened = Some((HeldHandle(Some(handle)), action));
-                        let reserved = Reserved { file, slot, lease_ref, opened };
+                        let reserved = Reserved { file, slot, lease_ref, opened: Some((handle, action)) };
                         return Err(Box::new(Step::Wait(wait, Stage::Reserved(Box::new(reserved)))));
                     }
-                    Err(r) => {
-                        let _ = handle.close().await;
-                        return refused(r);
-                    }
+                    Err(r) => return refused(r),
                 }
             }
         };
@@ -362,7 +328,7 @@ impl Attempt<'_> {
     }
 
     /// Grants the lease or oplock that the CREATE asks for (MS-SMB2 3.3.5.9.8, 3.3.5.9.11).
-    async fn grant_lease(&self, mut opened: Opened) -> Result<(Opened, Lease), Box<Step>> {
+    fn grant_lease(&self, mut opened: Opened) -> Result<(Opened, Lease), Box<Step>> {
         let (Some(lease), Some(lease_ref)) = (self.args.lease, opened.lease_ref.take()) else {
             return Ok((opened, (None, None)));
         };
@@ -376,11 +342,7 @@ impl Attempt<'_> {
         };
         match self.server.leases.grant(lease_ref, file, &lease, grantable) {
             Ok((lease, guard)) => Ok((opened, (Some(lease), Some(guard)))),
-            Err(status) => {
-                let Opened { handle, file, .. } = opened;
-                drop(file);
-                closed(handle, status).await
-            }
+            Err(status) => fail(status),
         }
     }
 
@@ -438,7 +400,7 @@ impl Attempt<'_> {
     }
 
     /// Allocates the FileId and adds the open to its tree. A tree
-    /// disconnected or revoked while the backend worked takes no new opens:
+    /// disconnected or revoked while the store worked takes no new opens:
     /// what is to be closed is given back.
     fn place(
         &self,
@@ -509,7 +471,7 @@ impl Attempt<'_> {
         let mut answers = args.queries.answer(info, args.maximal & allowed, volume_serial);
         if let Some(wanted) = args.queries.apple {
             self.conn.outbound.set_mac();
-            let data = apple::answer(wanted, self.tree.share.backend.capabilities());
+            let data = apple::answer(wanted);
             answers.push(CreateContext { name: CreateContext::NAME_AAPL.to_vec(), data });
         }
         let (oplock_level, lease_context) = caching_response(granted);
@@ -537,13 +499,9 @@ async fn resume(reserved: Box<Reserved>) -> Result<Claimed, Box<Step>> {
         // Write caching other clients still hold keeps it waiting.
         Ok(Some(wait)) => return Err(Box::new(Step::Wait(wait, Stage::Reserved(reserved)))),
         Ok(None) => {}
-        Err(status) => {
-            Stage::Reserved(reserved).release().await;
-            return fail(status);
-        }
+        Err(status) => return fail(status),
     }
     let Reserved { file, slot, lease_ref, opened } = *reserved;
-    let opened = opened.map(|(handle, action)| (handle.take(), action));
     let is_registered = opened.is_some();
     Ok(Claimed { slot, lease_ref, reserved: Some(file), opened, is_registered })
 }
@@ -560,24 +518,18 @@ fn refused<T>(refused: Refused) -> Result<T, Box<Step>> {
     }
 }
 
-/// Closes the backend's open of a CREATE that fails with `status`.
-async fn closed<T>(handle: Box<dyn Handle>, status: u32) -> Result<T, Box<Step>> {
-    let _ = handle.close().await;
-    fail(status)
-}
-
-/// Opens `path` on the backend with `opts` and tells the watchers of
-/// `share` when that overwrote it (MS-FSA 2.1.5.1.2), right after the backend
-/// call, so a CREATE that then waits for a lease break, or fails, tells of the
-/// change it made once. The backend tells of a creation.
+/// Opens `path` with `opts` and tells the watchers of
+/// `share` when that overwrote it (MS-FSA 2.1.5.1.2), right after it,
+/// so a CREATE that then waits for a lease break, or fails, tells of the
+/// change it made once. The store tells of a creation.
 async fn open_reported(
     share: &ShareBindings,
-    backend: &dyn ShareBackend,
+    view: &VisitedShare,
     path: &SmbPath,
     opts: OpenOptions,
     parent_lease: Option<LeaseId>,
-) -> SmbResult<(Box<dyn Handle>, OpenAction)> {
-    let opened = backend.open(path, opts).await;
+) -> SmbResult<(Box<FileHandle>, OpenAction)> {
+    let opened = view.open(path, opts).await;
     if let Ok((_, OpenAction::Overwritten)) = &opened {
         share.modified(path, CONTENT_CHANGED).await;
     }
@@ -592,9 +544,9 @@ async fn open_reported(
 }
 
 /// What `path` leads to, where that decides whether the lease `id` is held on the same file.
-async fn leased_file(server: &ServerState, backend: &dyn ShareBackend, id: LeaseId, path: &SmbPath) -> Option<u64> {
+async fn leased_file(server: &ServerState, view: &VisitedShare, id: LeaseId, path: &SmbPath) -> Option<u64> {
     match server.leases.exists(id) {
-        true => backend.locate(path).await.ok().and_then(|located| located.file),
+        true => view.locate(path).await.ok().and_then(|located| located.file),
         false => None,
     }
 }
@@ -620,37 +572,35 @@ enum Probe {
 /// other failure fails the CREATE, as the truncating open would.
 async fn reserve_existing(
     share: &Arc<ShareBindings>,
-    backend: &dyn ShareBackend,
+    view: &VisitedShare,
     path: &SmbPath,
     opts: OpenOptions,
     req: OpenRequest,
 ) -> Result<Probe, Refused> {
     let probe = OpenOptions { intent: OpenIntent::Open, delete_on_close: false, security: None, ..opts };
-    let read_only =
-        OpenOptions { read: true, write: false, write_attributes: false, access: FILE_READ_DATA, ..probe.clone() };
-    let mut opened = backend.open(path, read_only).await;
-    if matches!(opened, Err(ref e) if !is_missing(e)) && probe.write {
-        opened = backend.open(path, probe).await;
+    let read_only = OpenOptions { access: FILE_READ_DATA, ..probe.clone() };
+    let mut opened = view.open(path, read_only).await;
+    if matches!(opened, Err(ref e) if !is_missing(e)) && req.sharing.access & (FILE_WRITE_DATA | FILE_APPEND_DATA) != 0
+    {
+        opened = view.open(path, probe).await;
     }
     let handle = match opened {
         Ok((handle, _)) => handle,
         Err(e) if is_missing(&e) => return Ok(Probe::Missing(e)),
         Err(e) => return Err(e.to_nt_status().into()),
     };
-    let result = match handle.stat().await {
+    match handle.stat().await {
         Ok(info) if opts.delete_on_close && info.read_only => Err(ntstatus::STATUS_CANNOT_DELETE.into()),
         Ok(info) => FileRef::register(share, &info, handle.name(), req)
             .map(|(file, wait)| Probe::Reserved(Box::new(file), wait)),
         Err(e) => Err(e.to_nt_status().into()),
-    };
-    let _ = handle.close().await;
-    result
+    }
 }
 
 /// Gives a file this CREATE made or overwrote the requested attributes. A
-/// backend that cannot store all of them gets READONLY alone, when asked
+/// store that cannot keep all of them gets READONLY alone, when asked
 /// for; the CREATE succeeds either way.
-async fn apply_attributes(handle: &dyn Handle, attributes: u32, path: &SmbPath) {
+async fn apply_attributes(handle: &FileHandle, attributes: u32, path: &SmbPath) {
     let mut result = handle.set_attributes(attributes).await;
     if matches!(result, Err(SmbError::NotSupported))
         && attributes & FILE_ATTRIBUTE_READONLY != 0

@@ -6,11 +6,11 @@ use tracing::warn;
 use uuid::Uuid;
 
 use crate::access_mask::{
-    DELETE, FILE_APPEND_DATA, FILE_EXECUTE, FILE_READ_DATA, FILE_WRITE_ATTRIBUTES, FILE_WRITE_DATA, MAXIMUM_ALLOWED,
-    granted_access, maximal_access,
+    DELETE, FILE_APPEND_DATA, FILE_EXECUTE, FILE_READ_DATA, FILE_WRITE_DATA, MAXIMUM_ALLOWED, granted_access,
+    maximal_access,
 };
-use crate::backend::{FILE_ATTRIBUTE_READONLY, OpenIntent, OpenOptions, VALID_SET_ATTRIBUTES};
 use crate::conn::state::{Connection, TreeConnect};
+use crate::door::view::VisitedShare;
 use crate::files::{LeaseRequest, LeaseState, LeaseVersion, Sharing};
 use crate::handlers::create_contexts::{ContextQueries, DurableAsk, lease_request, oplock_request};
 use crate::handlers::reconnect::Reconnect;
@@ -19,6 +19,7 @@ use crate::ntstatus;
 use crate::path::SmbPath;
 use crate::share::ShareBindings;
 use crate::utils::utf16le_to_units;
+use crate::words::{FILE_ATTRIBUTE_READONLY, OpenIntent, OpenOptions, VALID_SET_ATTRIBUTES};
 use larder_smb_wire::header::Smb2Header;
 use larder_smb_wire::messages::{CreateRequest, Dialect, FileId, OplockLevel};
 
@@ -161,11 +162,7 @@ impl CreateArgs {
         let Granting { open_access, named_access, maximal } = Granting::of(&req, &form, &tree, &path)?;
         let delete_on_close = form.delete_on_close(&req);
         let new_attributes = req.file_attributes & VALID_SET_ATTRIBUTES;
-        let write = open_access & (FILE_WRITE_DATA | FILE_APPEND_DATA) != 0;
         let opts = OpenOptions {
-            read: open_access & (FILE_READ_DATA | FILE_EXECUTE) != 0 || !write,
-            write,
-            write_attributes: open_access & FILE_WRITE_ATTRIBUTES != 0,
             access: named_access & open_access,
             intent: form.intent,
             directory: form.directory,
@@ -226,7 +223,7 @@ fn relative_path(req: &CreateRequest, share: &ShareBindings) -> Result<(Vec<u16>
         return Err(ntstatus::STATUS_INVALID_PARAMETER);
     }
     let path = SmbPath::from_utf16(&units).map_err(|e| e.to_nt_status())?;
-    if path.stream().is_some() && !share.backend.capabilities().named_streams {
+    if path.stream().is_some() && !share.view().is_some_and(VisitedShare::keeps_streams) {
         return Err(ntstatus::STATUS_OBJECT_NAME_INVALID);
     }
     Ok((units, path))

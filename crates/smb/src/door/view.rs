@@ -1,7 +1,7 @@
 //! A share: paths to inodes, opens, deletes, renames.
 //!
-//! One [`Core`] per share; one [`Tree`] per user on it, which carries the user's [`Cred`]. The user gets it
-//! at TREE_CONNECT ([`super::doorkeeper`]), so an open costs no look-up of users.
+//! One [`Core`] per share; one [`VisitedShare`] per user on it, which carries the user's [`Cred`].
+//! The user gets it at TREE_CONNECT ([`super::doorkeeper`]), so an open costs no look-up of users.
 //!
 //! - `tree.folded_lookup`: every component is looked up by its folded name, in O(log n), with the
 //!   user's permissions.
@@ -15,22 +15,27 @@
 
 use std::sync::Arc;
 
-use crate::{
-    BackendCapabilities, Handle, Located, Moment, OpenAction, OpenIntent, OpenOptions, SecurityDescriptor,
-    ShareBackend, SmbError, SmbPath, SmbResult, VolumeInfo, Watches,
-};
-use async_trait::async_trait;
 use bytes::Bytes;
+use larder_base::boxed;
 use larder_files::{Files, Uses};
 use larder_fs::{Aspects, Attr, CreateMode, Cred, FileId, FileKind, FsError, FsResult, Ino, RenameMode, SetAttr};
 
-use super::feed::FeedHold;
+use crate::error::{SmbError, SmbResult};
+use crate::files::Watches;
+use crate::moment::Moment;
+use crate::path::SmbPath;
+use crate::security::SecurityDescriptor;
+use crate::words::{Located, OpenAction, OpenIntent, OpenOptions, VolumeInfo};
+
+use super::feed::{Feed, FeedHold};
 use super::handle::{ALLOCATION_BYTES, FileHandle, MATCH};
+use super::notices::Notices;
 use super::open_name::{EntryName, OpenEntry};
 use super::stats::{Op, Stats};
 use super::status::{MEDIA_WRITE_PROTECTED, OrStatus, path_status, status};
-use super::volume_door::VolumeDoor;
 use super::{names, rights, security};
+#[cfg(test)]
+use crate::tests::seam::{Seam, Step};
 use larder_doors::steps::Steps;
 
 const FILE_MODE: u32 = 0o644;
@@ -39,32 +44,46 @@ const DIRECTORY_MODE: u32 = 0o755;
 const CLIMBS_MAX: usize = 256;
 /// How often an open starts over because the name came or went meanwhile.
 pub(super) const RACES_MAX: usize = 8;
-const SECTOR_BYTES: u32 = 512;
 
 /// The state that all users of a share have in common.
 pub struct Core {
     pub files: Files,
     /// The directory that is shared.
     pub root: Ino,
-    pub door: Arc<VolumeDoor>,
+    pub feed: Arc<Feed>,
+    pub notices: Arc<Notices>,
     pub stats: Arc<Stats>,
+    #[cfg(test)]
+    pub(crate) seam: Seam,
 }
 
 /// The share as one user sees it.
 #[derive(Clone)]
-pub struct Tree {
-    pub(super) core: Arc<Core>,
+pub struct VisitedShare {
+    pub(crate) core: Arc<Core>,
     who: Cred,
     pub(super) writable: bool,
 }
 
 impl Drop for Core {
     fn drop(&mut self) {
-        self.door.feed.forget_origin(self.files.origin());
+        self.feed.forget_origin(self.files.origin());
     }
 }
 
 impl Core {
+    pub fn new(files: Files, root: Ino, (feed, notices): (Arc<Feed>, Arc<Notices>), stats: Arc<Stats>) -> Self {
+        Self {
+            files,
+            root,
+            feed,
+            notices,
+            stats,
+            #[cfg(test)]
+            seam: Seam::default(),
+        }
+    }
+
     /// The entry that a client calls `name`, whichever way it is spelled, and the spelling that found it.
     async fn find(&self, who: &Cred, dir: Ino, name: &str) -> FsResult<(Attr, Bytes)> {
         let spelled = names::stored(name);
@@ -132,7 +151,7 @@ impl Core {
     }
 }
 
-impl Tree {
+impl VisitedShare {
     pub fn new(core: Arc<Core>, who: Cred, writable: bool) -> Self {
         Self { core, who, writable }
     }
@@ -202,7 +221,7 @@ impl Tree {
 
     /// Before anything of `path` is looked up.
     fn begin<'p>(&self, path: &'p SmbPath) -> Way<'p> {
-        let feed = &self.core.door.feed;
+        let feed = &self.core.feed;
         let hold = feed.hold();
         Way {
             path,
@@ -345,8 +364,22 @@ impl Tree {
         let who = Cred { checked: true, ..self.who.clone() };
         let core = Arc::clone(&self.core);
         let list_end = std::sync::atomic::AtomicU64::new(u64::MAX);
+        #[cfg(test)]
+        let counted = core.seam.count();
         let name = name.to_owned();
-        Ok(Some(Box::new(FileHandle { core, who, ino, base, name, rights, list_end, _open: open, entry_name })))
+        Ok(Some(Box::new(FileHandle {
+            core,
+            who,
+            ino,
+            base,
+            name,
+            rights,
+            list_end,
+            _open: open,
+            entry_name,
+            #[cfg(test)]
+            _counted: counted,
+        })))
     }
 
     /// The name of an open of `id`, which `entry` led to. `None` when the entry has moved or gone since it was looked up:
@@ -368,7 +401,7 @@ impl Tree {
                     Err(error) => return Err(status(error)),
                 };
             }
-            let tracked = self.core.door.feed.tracker.track(found.ino, dir, spelled.clone());
+            let tracked = self.core.feed.tracker.track(found.ino, dir, spelled.clone());
             if files.events_sent() != way.events {
                 match files.lookup(&Cred::root(), dir, &spelled, MATCH).await {
                     Ok(attr) if attr.id == found => {}
@@ -384,8 +417,8 @@ impl Tree {
     }
 
     /// The same tree with root's rights, in the name of its client.
-    pub(super) fn as_root_for_client(&self) -> Tree {
-        Tree { who: self.who.as_root(), ..self.clone() }
+    pub(super) fn as_root_for_client(&self) -> VisitedShare {
+        VisitedShare { who: self.who.as_root(), ..self.clone() }
     }
 
     pub(super) fn who(&self) -> &Cred {
@@ -505,10 +538,16 @@ pub(super) enum Attempt {
     Raced,
 }
 
-#[async_trait]
-impl ShareBackend for Tree {
-    async fn open(&self, path: &SmbPath, opts: OpenOptions) -> SmbResult<(Box<dyn Handle>, OpenAction)> {
+impl VisitedShare {
+    /// Opens or makes a file or directory.
+    ///
+    /// Fails with [`SmbError::PathNotFound`] when a directory on the way to `path` is missing, and
+    /// with [`SmbError::NotFound`] when only the last component is.
+    #[boxed]
+    pub async fn open(&self, path: &SmbPath, opts: OpenOptions) -> SmbResult<(Box<FileHandle>, OpenAction)> {
         let _op = self.core.stats.begin(Op::Open);
+        #[cfg(test)]
+        self.core.seam.pass(Step::Open(path, opts.intent)).await?;
         for _ in 0..RACES_MAX {
             if let Attempt::Opened(handle, action) = self.open_once(path, &opts).await? {
                 return Ok((handle, action));
@@ -517,7 +556,11 @@ impl ShareBackend for Tree {
         Err(SmbError::AccessDenied)
     }
 
-    async fn locate(&self, path: &SmbPath) -> SmbResult<Located> {
+    /// What `path` leads to now.
+    ///
+    /// Fails with [`SmbError::PathNotFound`] when a directory on the way is missing.
+    #[boxed]
+    pub async fn locate(&self, path: &SmbPath) -> SmbResult<Located> {
         let Some((dir, name)) = self.parent(path).await? else {
             return Ok(Located { dir: 0, file: Some(self.top(path).await.or_status()?.id.ino.0) });
         };
@@ -532,51 +575,56 @@ impl ShareBackend for Tree {
         }
     }
 
-    async fn is_within(&self, dir: u64, top: u64) -> bool {
+    /// Whether the directory with the id `dir` is the one with the id `top` or lies below it.
+    pub async fn is_within(&self, dir: u64, top: u64) -> bool {
         self.core.files.is_within(Ino(dir), Ino(top)).await.unwrap_or(false)
     }
 
-    fn watches(&self) -> Watches {
-        self.core.door.notices.watches.clone()
+    /// The watched directories of the store behind the share.
+    pub fn watches(&self) -> Watches {
+        self.core.notices.watches.clone()
     }
 
-    async fn modified(&self, path: &SmbPath, what: u32) {
+    /// The entry at `path` has new contents or attributes: the FILE_NOTIFY_CHANGE_* bits `what`.
+    #[boxed]
+    pub async fn modified(&self, path: &SmbPath, what: u32) {
         let Ok(Some((dir, name))) = self.parent(path).await else { return };
         if let Ok((attr, stored)) = self.core.find_stored(&self.who, dir.id.ino, name).await {
             self.core.files.announce_modified(dir.id.ino, stored, &attr, Aspects(what));
         }
     }
 
-    async fn settle_notices(&self) {
-        self.core.door.notices.settle().await;
+    /// Returns once those who watch have been told of every change that was answered before.
+    pub async fn settle_notices(&self) {
+        self.core.notices.settle().await;
     }
 
-    fn moments(&self) -> Vec<Moment> {
+    /// The moments that the share can be seen at, newest first and each once: paths with a
+    /// [`SmbPath::moment`] lead through the share as it was then.
+    pub fn moments(&self) -> Vec<Moment> {
         self.core.files.snapshot_seconds(self.core.root).into_iter().filter_map(Moment::new).collect()
     }
 
-    fn capabilities(&self) -> BackendCapabilities {
-        BackendCapabilities {
-            case_sensitive: false,
-            sparse_files: true,
-            shared_extents: self.core.files.shares_extents(),
-            named_streams: self.core.files.keeps_streams(),
-        }
+    /// Files can share extents ([`FileHandle::share_from`]).
+    pub fn shares_extents(&self) -> bool {
+        self.core.files.shares_extents()
     }
 
-    async fn volume_info(&self) -> SmbResult<VolumeInfo> {
+    /// Files and directories have named streams: paths with [`SmbPath::stream`] open them.
+    pub fn keeps_streams(&self) -> bool {
+        self.core.files.keeps_streams()
+    }
+
+    /// Size, free space and identity of the volume behind the share.
+    pub fn volume_info(&self) -> VolumeInfo {
         let space = self.core.files.statfs(&self.who);
-        let id = self.core.files.id();
         // Of everybody (MS-FSCC 2.5.4); the other two are the user's, whose quota may leave less.
         let all = self.core.files.statfs(&Cred::root());
-        Ok(VolumeInfo {
+        VolumeInfo {
             total_allocation_units: space.total_bytes / ALLOCATION_BYTES,
             caller_available_allocation_units: space.available_bytes / ALLOCATION_BYTES,
             actual_available_allocation_units: all.free_bytes / ALLOCATION_BYTES,
-            sectors_per_allocation_unit: (ALLOCATION_BYTES / u64::from(SECTOR_BYTES)) as u32,
-            bytes_per_sector: SECTOR_BYTES,
-            serial_number: id.as_fields().0,
-            ..VolumeInfo::default()
-        })
+            serial_number: self.core.files.id().as_fields().0,
+        }
     }
 }
