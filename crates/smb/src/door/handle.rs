@@ -16,11 +16,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use larder_base::boxed;
-use larder_files::Open;
+use larder_files::{Open, OpenInode};
 use larder_fs::{
     AllocateMode, Attr, Cred, FileKind, FsError, IO_BYTES_MAX, Ino, NameMatch, SeekTo, SetAttr, SetTime, Stability,
     XattrMode,
 };
+use larder_opens::Entry;
 
 use crate::error::{SmbError, SmbResult};
 use crate::files::Watching;
@@ -52,9 +53,9 @@ pub struct FileHandle {
     pub rights: u32,
     /// The cookie at which a listing under way ends; set by its first page.
     pub list_end: AtomicU64,
-    /// Holds the inode. What the open does and denies is claimed where its CREATE is judged
-    /// (`files/file_ref.rs`).
-    pub _open: Open,
+    /// The open in the table of all doors, until its CREATE is judged ([`FileHandle::take_entry`]).
+    pub entry: Option<Entry>,
+    pub _inode: OpenInode,
     pub entry_name: Arc<EntryName>,
     #[cfg(test)]
     pub _counted: Arc<()>,
@@ -70,6 +71,11 @@ impl FileHandle {
     /// `false`: it may not.
     pub fn asks_for_removal(&self) -> bool {
         self.core.files.check_unblocked(&self.who).is_ok()
+    }
+
+    /// The open in the table of all doors, for the one that judges it (`files/file_ref.rs`).
+    pub fn take_entry(&mut self) -> Option<Entry> {
+        self.entry.take()
     }
 
     /// The name that the open was made by.

@@ -106,7 +106,8 @@ impl VisitedShare {
     ) -> SmbResult<Attempt> {
         let own = FoundEntry { dir, spelled: Bytes::copy_from_slice(stream.as_bytes()), id: attr.id };
         let base = Some((base.id, entry.clone()));
-        Ok(match self.handle(way, (attr.id, Some(own)), base, stream, rights).await? {
+        let Some(open) = self.hold_open(attr.id).await? else { return Ok(Attempt::Raced) };
+        Ok(match self.handle(way, (open, attr.id, Some(own)), base, stream, rights).await? {
             Some(handle) => Attempt::Opened(handle, action),
             None => Attempt::Raced,
         })

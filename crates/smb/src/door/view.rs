@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use larder_base::boxed;
-use larder_files::{Files, Uses};
+use larder_files::{Files, Open, Uses};
 use larder_fs::{Aspects, Attr, CreateMode, Cred, FileId, FileKind, FsError, FsResult, Ino, RenameMode, SetAttr};
 
 use crate::error::{SmbError, SmbResult};
@@ -262,7 +262,8 @@ impl VisitedShare {
         if truncates && attr.dos & rights::DOS_GUARDED & !opts.attributes != 0 {
             return Err(SmbError::AccessDenied);
         }
-        let Some(handle) = self.handle(way, (attr.id, entry), None, name, rights).await? else {
+        let Some(open) = self.hold_open(attr.id).await? else { return Ok(Attempt::Raced) };
+        let Some(handle) = self.handle(way, (open, attr.id, entry), None, name, rights).await? else {
             return Ok(Attempt::Raced);
         };
         if opts.delete_on_close && !handle.asks_for_removal() {
@@ -299,7 +300,7 @@ impl VisitedShare {
             Err(e) => return Err(status(e)),
         };
         // Its number is its own while it is described (`files.number_held`).
-        let Some(_held) = self.hold_open(attr.id).await? else { return Ok(Attempt::Raced) };
+        let Some(open) = self.hold_open(attr.id).await? else { return Ok(Attempt::Raced) };
         if let Some(descriptor) = &opts.security {
             self.describe(&attr, descriptor).await?;
         }
@@ -307,7 +308,7 @@ impl VisitedShare {
         let Some(rights) = self.rights(&attr, Some(dir)).await? else { return Ok(Attempt::Raced) };
         let rights = rights | opts.access;
         let entry = FoundEntry { dir: dir.id.ino, spelled: Bytes::copy_from_slice(&stored), id: attr.id };
-        match self.handle(way, (attr.id, Some(entry)), None, name, rights).await? {
+        match self.handle(way, (open, attr.id, Some(entry)), None, name, rights).await? {
             Some(handle) => Ok(Attempt::Opened(handle, OpenAction::Created)),
             None => Ok(Attempt::Raced),
         }
@@ -344,7 +345,7 @@ impl VisitedShare {
     pub(super) async fn handle(
         &self,
         way: &Way<'_>,
-        (id, entry): (FileId, Option<FoundEntry>),
+        (open, id, entry): (Open, FileId, Option<FoundEntry>),
         base: Option<(FileId, Option<FoundEntry>)>,
         name: &str,
         rights: u32,
@@ -358,9 +359,8 @@ impl VisitedShare {
             }
             None => (None, None),
         };
-        let Some(open) = self.hold_open(id).await? else { return Ok(None) };
         let Some(entry_name) = self.name(way, way.path.clone(), (id, entry), file).await? else { return Ok(None) };
-        let ino = id.ino;
+        let (ino, (entry, inode)) = (id.ino, open.into_parts());
         let who = Cred { checked: true, ..self.who.clone() };
         let core = Arc::clone(&self.core);
         let list_end = std::sync::atomic::AtomicU64::new(u64::MAX);
@@ -375,7 +375,8 @@ impl VisitedShare {
             name,
             rights,
             list_end,
-            _open: open,
+            entry: Some(entry),
+            _inode: inode,
             entry_name,
             #[cfg(test)]
             _counted: counted,
@@ -425,7 +426,7 @@ impl VisitedShare {
         &self.who
     }
 
-    async fn hold_open(&self, id: FileId) -> SmbResult<Option<larder_files::Open>> {
+    pub(super) async fn hold_open(&self, id: FileId) -> SmbResult<Option<Open>> {
         match self.core.files.open_judged(id, Uses::NOTHING).await {
             Ok(open) => Ok(Some(open)),
             Err(FsError::Stale | FsError::NotFound) => Ok(None),

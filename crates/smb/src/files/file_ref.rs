@@ -37,6 +37,8 @@ static NEXT_LEASE_SERIAL: AtomicU64 = AtomicU64::new(1);
 #[derive(Default)]
 pub(crate) struct OpenRequest {
     pub sharing: Sharing,
+    /// The open as it stands in the table of all doors already.
+    pub held: Option<Entry>,
     /// The connection the open belongs to.
     pub owner: Notified,
     /// The user or guest whose open it is, as [`MAX_OPENS_OF_FILE`] counts them.
@@ -101,15 +103,14 @@ pub(crate) struct FileRef {
     share: Arc<ShareBindings>,
     node: Arc<FileNode>,
     id: u64,
-    /// The open among those of all doors, with its byte-range locks.
-    held: Entry,
+    /// The open among those of all doors, with its byte-range locks. `None`: it has been released.
+    held: Option<Entry>,
     name: Arc<EntryName>,
     /// The binding of this open's lease, released after the entry leaves
     /// the table.
     lease: Option<LeaseRef>,
     /// The lease of its directory, as its CREATE named it (`dirlease.own_parent_key`).
     parent_lease: Option<LeaseId>,
-    released: bool,
 }
 
 /// Tells of a change through an open.
@@ -157,7 +158,7 @@ impl FileRef {
         let key = key_of(info);
         let table = &share.files;
         let base = if info.stream_index != 0 { info.file_index } else { 0 };
-        let held = table.held.enter_idle(Ino(key), table.door);
+        let held = req.held.unwrap_or_else(|| table.held.enter_idle(Ino(key), table.door));
         let was_there = !req.created && !info.is_directory && base == 0;
         let mut files = table.files();
         table.admit_beside(&files, info, req.sharing)?;
@@ -225,7 +226,7 @@ impl FileRef {
         drop(files);
         drop(notices);
         let (share, parent_lease) = (Arc::clone(share), req.parent_lease);
-        let file = Self { share, node, id, held, name, lease: None, parent_lease, released: false };
+        let file = Self { share, node, id, held: Some(held), name, lease: None, parent_lease };
         Ok((file, wait))
     }
 
@@ -243,13 +244,17 @@ impl FileRef {
         if state.break_pending(lease) {
             return Ok(Some(self.node.wait()));
         }
-        state.admit(&self.held, sharing, false).map_err(|(status, _)| status)?;
+        state.admit(self.held(), sharing, false).map_err(|(status, _)| status)?;
         Ok(None)
     }
 
     /// Whether this open's file is `node`.
     pub(super) fn is_on(&self, node: &Arc<FileNode>) -> bool {
         Arc::ptr_eq(&self.node, node)
+    }
+
+    fn held(&self) -> &Entry {
+        self.held.as_ref().expect("an open that is used has not been released")
     }
 
     pub(super) fn node(&self) -> &Arc<FileNode> {
@@ -290,7 +295,7 @@ impl FileRef {
         let file = FileView {
             used_beside: state.opens.work_beside(req.id),
             leases: &leases,
-            has_locks: self.held.has_ranges(),
+            has_locks: self.held().has_ranges(),
             delete_pending: state.delete_pending.is_some(),
         };
         let existing = state.leases.iter().position(|l| l.id == req.id);
@@ -311,7 +316,7 @@ impl FileRef {
             }
             None => {
                 let serial = NEXT_LEASE_SERIAL.fetch_add(1, Ordering::Relaxed);
-                let promise = self.held.promise(AWAITED);
+                let promise = self.held().promise(AWAITED);
                 promise.grant(policy);
                 state.leases.push(FileLease::new(req, granted, serial, promise));
                 state.leases.last_mut().expect("just pushed")
@@ -573,7 +578,7 @@ impl FileRef {
         let slot = party.map(|party| party.lock_slot().ok_or(ntstatus::STATUS_INSUFFICIENT_RESOURCES)).transpose()?;
         let range = Range::of(offset, length);
         // Other doors answer under their own locks, so they are asked before ours is taken.
-        let may_lock = self.held.may_lock(range, exclusive);
+        let may_lock = self.held().may_lock(range, exclusive);
         let mut state = self.node.state();
         let (count, exempt) = state.entry(self.id).map_or((0, None), |entry| (entry.locks.len(), entry.lease()));
         if count >= limit {
@@ -586,7 +591,7 @@ impl FileRef {
         // the lock is refused: a lock taken now would keep that client from
         // writing back. A request that may wait tries again after that.
         let caching_writes = state.leases.iter().any(|l| Some(l.id) != exempt && l.state.contains(LeaseState::W));
-        let locked = if caching_writes { may_lock } else { may_lock.and_then(|()| self.held.lock(range, exclusive)) };
+        let locked = if caching_writes { may_lock } else { may_lock.and_then(|()| self.held().lock(range, exclusive)) };
         locked.map_err(|error| match error {
             // The end of another file's lock would wake nobody who waits here.
             LockError::TooMany => ntstatus::STATUS_INSUFFICIENT_RESOURCES,
@@ -610,7 +615,7 @@ impl FileRef {
 
     /// Releases a lock [`FileRef::lock_range`] took with these arguments. Whether there was one.
     pub(crate) fn undo_lock(&self, offset: u64, length: u64, exclusive: bool) -> bool {
-        let is_undone = self.held.unlock(Range::of(offset, length), exclusive);
+        let is_undone = self.held().unlock(Range::of(offset, length), exclusive);
         if is_undone && let Some(entry) = self.node.state().opens.get_mut(self.id) {
             entry.locks.pop();
         }
@@ -620,20 +625,20 @@ impl FileRef {
     /// Has clients of other doors asked for what a lock needs (`files.locks_asked_for`). Until then
     /// the lock waits.
     pub(crate) fn awaits_others(&self, exclusive: bool) -> bool {
-        self.held.ask_back(Caches::of_lock(exclusive))
+        self.held().ask_back(Caches::of_lock(exclusive))
     }
 
     /// Until something on the file changes that may let a lock through: a range unlocked, an open
     /// or a lease gone.
     pub(crate) fn changed(&self) -> Waiter {
-        self.held.waiter()
+        self.held().waiter()
     }
 
     /// Fails with STATUS_FILE_LOCK_CONFLICT when a read (or a write, if
     /// `write`) of the range through this open conflicts with a byte-range
     /// lock (MS-FSA 2.1.5.3, 2.1.5.4).
     pub(crate) fn check_io(&self, offset: u64, length: u64, write: bool) -> Result<(), u32> {
-        match self.held.may_access(Range::of(offset, length), write) {
+        match self.held().may_access(Range::of(offset, length), write) {
             true => Ok(()),
             false => Err(ntstatus::STATUS_FILE_LOCK_CONFLICT),
         }
@@ -649,9 +654,7 @@ impl FileRef {
     }
 
     fn detach(&mut self, delete_on_close: bool) -> Option<PendingDelete> {
-        if std::mem::replace(&mut self.released, true) {
-            return None;
-        }
+        let held = self.held.take()?;
         // Sent when the locks below are free.
         let mut _notices = Notices::default();
         let mut files = self.share.files.files();
@@ -667,7 +670,7 @@ impl FileRef {
                 self.share.files.leased_directories.remove(&self.node);
             }
         }
-        self.held.end();
+        drop(held);
         if delete_on_close && let Some(entry) = entry {
             // As in [`FileRef::set_delete_pending`].
             _notices = state.break_for(Trigger::Handle, entry.lease()).0;

@@ -213,6 +213,7 @@ impl Attempt<'_> {
         OpenRequest {
             sharing: self.args.sharing,
             owner: self.owner.clone(),
+            held: None,
             holder: self.server.holder(self.conn, self.args.owner.as_deref()),
             lease: self.args.lease.map(|l| l.id),
             parent_lease: self.parent_lease,
@@ -293,7 +294,7 @@ impl Attempt<'_> {
         let (share, view, args) = (&self.tree.share, self.view()?, self.args);
         let Claimed { slot, lease_ref, reserved, opened, is_registered } = claimed;
         // The open this attempt made, or the one a waiting CREATE kept.
-        let (handle, action) = match opened {
+        let (mut handle, action) = match opened {
             Some(opened) => opened,
             None => match open_reported(share, view, &args.path, args.opts.clone(), self.parent_lease).await {
                 Ok(opened) => opened,
@@ -314,7 +315,8 @@ impl Attempt<'_> {
             // The file was replaced between the two opens, or did not exist.
             reserved => {
                 drop(reserved);
-                match FileRef::register(share, &info, handle.name(), self.open_request(action)) {
+                let req = OpenRequest { held: handle.take_entry(), ..self.open_request(action) };
+                match FileRef::register(share, &info, handle.name(), req) {
                     Ok((file, None)) => file,
                     Ok((file, Some(wait))) => {
                         let reserved = Reserved { file, slot, lease_ref, opened: Some((handle, action)) };
@@ -324,6 +326,8 @@ impl Attempt<'_> {
                 }
             }
         };
+        // A place that was taken before the file was truncated stays the open's only one.
+        drop(handle.take_entry());
         Ok(Opened { handle, action, info, file, slot, lease_ref })
     }
 
@@ -584,15 +588,18 @@ async fn reserve_existing(
     {
         opened = view.open(path, probe).await;
     }
-    let handle = match opened {
+    let mut handle = match opened {
         Ok((handle, _)) => handle,
         Err(e) if is_missing(&e) => return Ok(Probe::Missing(e)),
         Err(e) => return Err(e.to_nt_status().into()),
     };
     match handle.stat().await {
         Ok(info) if opts.delete_on_close && info.read_only => Err(ntstatus::STATUS_CANNOT_DELETE.into()),
-        Ok(info) => FileRef::register(share, &info, handle.name(), req)
-            .map(|(file, wait)| Probe::Reserved(Box::new(file), wait)),
+        Ok(info) => {
+            let req = OpenRequest { held: handle.take_entry(), ..req };
+            let registered = FileRef::register(share, &info, handle.name(), req);
+            registered.map(|(file, wait)| Probe::Reserved(Box::new(file), wait))
+        }
         Err(e) => Err(e.to_nt_status().into()),
     }
 }
