@@ -25,8 +25,8 @@ use crate::conn::writer::ResponseQueue;
 use crate::files::AfterSend;
 use crate::handlers;
 use crate::handlers::response::{HandlerResponse, Outcome, Pending, Refusal};
-use crate::ntstatus;
 use crate::state::ServerState;
+use larder_smb_wire::ntstatus;
 use multi_protocol::{handle_smb1_multi_protocol, is_smb1_negotiate};
 use preauth::Preauth;
 use reply::{Reply, ReplyCtx, ReplyForm, finish_frame, lock_credits, push_reply};
@@ -692,7 +692,7 @@ mod tests {
     /// CREATE f.txt, then related QUERY_INFO and CLOSE on the new FileId.
     /// The QUERY_INFO response, 76 bytes, is padded in the compound.
     fn create_query_close() -> Vec<u8> {
-        let name = crate::utils::utf16le("f.txt");
+        let name = larder_smb_wire::text::utf16le("f.txt");
         let mut create = Vec::new();
         CreateRequest {
             structure_size: 57,
@@ -719,7 +719,7 @@ mod tests {
         QueryInfoRequest {
             structure_size: 41,
             info_type: 1,
-            file_information_class: crate::info_class::FILE_EA_INFORMATION,
+            file_information_class: larder_smb_wire::info_class::FILE_EA_INFORMATION,
             output_buffer_length: 4096,
             input_buffer_offset: 0,
             reserved: 0,

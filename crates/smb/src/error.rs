@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::ntstatus;
+use larder_smb_wire::ntstatus;
 
 pub type SmbResult<T> = Result<T, SmbError>;
 
@@ -60,6 +60,12 @@ impl SmbError {
             SmbError::DiskFull => ntstatus::STATUS_DISK_FULL,
             SmbError::Status(status) => *status,
         }
+    }
+}
+
+impl From<SmbError> for u32 {
+    fn from(error: SmbError) -> Self {
+        error.to_nt_status()
     }
 }
 

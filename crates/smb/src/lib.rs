@@ -8,10 +8,12 @@
 //!            door       a share as a visitor sees it, and its opens, on the service of all doors
 //! ```
 //!
-//! Crate `larder-smb-wire` has the bytes of messages, of their protection and of logons; `rpc` the
-//! list of shares. `builder` makes a server, `config` changes its users and shares while it runs.
+//! Crate `larder-smb-wire` has the bytes of messages and of what is in them, of their protection and
+//! of logons; `rpc` the list of shares. `builder` makes a server, `config` changes its users and
+//! shares while it runs.
 //!
-//! - A path comes to the store as [`path::SmbPath`]: relative to the share's root, without `.`, `..` and separators.
+//! - A path comes to the store as [`larder_smb_wire::path::SmbPath`]: relative to the share's root,
+//!   without `.`, `..` and separators.
 //! - The store judges permissions. This crate judges what an open was granted, before the store is called.
 //! - An open ends in one way (`files/closing.rs`): CLOSE, TREE_DISCONNECT, LOGOFF, the end of a connection, a
 //!   change by [`ConfigHandle`], a task that is cancelled.
@@ -21,7 +23,6 @@
 //!   the rename of its path.
 //! - Each [`error::SmbError`] is one NTSTATUS.
 
-mod access_mask;
 mod admission;
 mod auth_policy;
 mod builder;
@@ -34,25 +35,19 @@ mod files;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod handlers;
-pub(crate) mod info_class;
-mod moment;
-mod ntstatus;
 mod open_list;
-mod path;
 mod rpc;
-mod security;
 mod server;
 mod share;
 mod state;
 #[cfg(test)]
 mod tests;
 mod utils;
-mod wildcard;
 mod words;
 
-pub(crate) use access_mask::Access;
 pub(crate) use admission::{Admission, AdmissionObserver, Room, StrangerAccount, StrangerLedger};
 pub(crate) use builder::BuildError;
 pub(crate) use config::{ConfigError, ConfigHandle};
+pub(crate) use larder_smb_wire::access_mask::Access;
 pub(crate) use server::SmbServer;
 pub(crate) use share::{Admitted, Doorkeeper, Share, Visitor};

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::access_mask::Access;
 use crate::door::view::VisitedShare;
 use crate::files::{FileTable, Watches};
-use crate::path::SmbPath;
+use larder_smb_wire::access_mask::Access;
 use larder_smb_wire::auth::ntlm::Identity;
+use larder_smb_wire::path::SmbPath;
 
 /// Who asks to come into a share.
 #[derive(Debug, Clone, Copy)]

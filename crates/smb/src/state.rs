@@ -15,9 +15,9 @@ use crate::conn::limits::{Limits, MAX_OPENS_PER_CONNECTION};
 use crate::conn::state::{Connection, Open};
 use crate::files::{DurableTable, Late, LeaseTable, OpenBudget, OpenSlot, Replays};
 use crate::handlers::interfaces::Interfaces;
-use crate::ntstatus;
 use crate::share::{ShareBindings, Visitor};
 use larder_smb_wire::auth::ntlm::UserCreds;
+use larder_smb_wire::ntstatus;
 
 #[derive(Debug, Clone)]
 pub struct ServerConfig {

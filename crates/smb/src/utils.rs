@@ -20,24 +20,6 @@ pub fn now_filetime() -> u64 {
     system_time_to_filetime(SystemTime::now())
 }
 
-/// Encode a `&str` to little-endian UTF-16 bytes.
-pub fn utf16le(s: &str) -> Vec<u8> {
-    let mut out = Vec::with_capacity(s.len() * 2);
-    for unit in s.encode_utf16() {
-        out.extend_from_slice(&unit.to_le_bytes());
-    }
-    out
-}
-
-/// Decode a UTF-16LE byte slice into a `Vec<u16>`, returning `None` on a
-/// non-aligned buffer.
-pub fn utf16le_to_units(bytes: &[u8]) -> Option<Vec<u16>> {
-    if !bytes.len().is_multiple_of(2) {
-        return None;
-    }
-    Some(bytes.chunks_exact(2).map(|c| u16::from_le_bytes([c[0], c[1]])).collect())
-}
-
 /// Fill `out` from the OS RNG.
 pub fn fill_random(out: &mut [u8]) -> Result<(), getrandom::Error> {
     getrandom::fill(out)

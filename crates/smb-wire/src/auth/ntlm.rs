@@ -21,6 +21,7 @@ use rc4::Rc4;
 use rc4::cipher::{KeyInit, StreamCipher};
 
 use crate::error::{ProtoError, ProtoResult};
+use crate::text::utf16le;
 
 type HmacMd5 = Hmac<Md5>;
 
@@ -125,15 +126,6 @@ pub fn decode_av_pairs(buf: &[u8]) -> ProtoResult<Vec<AvPair>> {
 }
 
 // --- Helpers ---------------------------------------------------------------
-
-/// UTF-8 -> UTF-16LE bytes (no BOM).
-pub fn utf16le(s: &str) -> Vec<u8> {
-    let mut out = Vec::with_capacity(s.len() * 2);
-    for unit in s.encode_utf16() {
-        out.extend_from_slice(&unit.to_le_bytes());
-    }
-    out
-}
 
 /// Decode UTF-16LE bytes into a `String` (lossy on bad surrogates).
 fn utf16le_to_string(bytes: &[u8]) -> String {

@@ -4,9 +4,10 @@
 use super::ntlm::{
     AvId, AvPair, MIC_OFFSET, MSG_CHALLENGE, MSG_NEGOTIATE, MSV_AV_FLAG_MIC, NTLMSSP_SIGNATURE, build_authenticate,
     check_signature, decode_av_pairs, encode_av_pairs, flags, md5_mac, nt_hash, ntowf_v2, rc4k, read_field,
-    slice_field, utf16le,
+    slice_field,
 };
 use crate::error::{ProtoError, ProtoResult};
+use crate::text::utf16le;
 
 const OFFERED: u32 = flags::NTLMSSP_NEGOTIATE_UNICODE
     | flags::NTLMSSP_REQUEST_TARGET

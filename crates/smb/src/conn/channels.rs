@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::conn::outbound::{Outbound, SessionOutbounds};
 use crate::conn::state::{Connection, SigningKey};
-use crate::ntstatus;
+use larder_smb_wire::ntstatus;
 
 /// As many as Windows and Samba allow.
 const CHANNELS_MAX: usize = 32;
@@ -115,9 +115,9 @@ pub(crate) struct Binding {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::access_mask::Access;
     use crate::conn::state::{Session, TreeConnect};
     use crate::share::ShareBindings;
+    use larder_smb_wire::access_mask::Access;
     use larder_smb_wire::auth::ntlm::Identity;
 
     fn conn() -> Arc<Connection> {

@@ -1,8 +1,8 @@
 //! Related compounded requests (MS-SMB2 3.3.5.2.7.2).
 
-use crate::ntstatus;
 use crate::utils::{read_u32, read_u64};
 use larder_smb_wire::header::{Command, HeaderTail, SMB2_FLAGS_ASYNC_COMMAND, SMB2_HEADER_LEN, Smb2Header};
+use larder_smb_wire::ntstatus;
 
 /// What a related request takes from the request before it in the chain.
 #[derive(Default)]

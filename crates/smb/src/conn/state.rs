@@ -13,7 +13,6 @@ use tokio::sync::RwLock;
 use tracing::warn;
 use uuid::Uuid;
 
-use crate::access_mask::Access;
 use crate::conn::channels::{ChannelKeys, Channels};
 use crate::conn::logons::PendingLogons;
 use crate::conn::negotiated::Negotiation;
@@ -24,11 +23,12 @@ use crate::door::handle::FileHandle;
 use crate::door::view::VisitedShare;
 use crate::error::{SmbError, SmbResult};
 use crate::files::{Begun, ChannelSequence, DurableReg, FileRef, LockSequences, NotifyBudget, OpenSlot, WatchReg};
-use crate::ntstatus;
-use crate::path::SmbPath;
 use crate::rpc::pipe::{Pipe, PipeBudget};
 use crate::share::{Caller, ShareBindings};
 use crate::words::FileTimes;
+use larder_smb_wire::access_mask::Access;
+use larder_smb_wire::ntstatus;
+use larder_smb_wire::path::SmbPath;
 
 /// A session's signing key, with the algorithm of its connection.
 #[derive(Clone, Copy)]
@@ -428,7 +428,7 @@ impl Open {
 pub struct DirCursor {
     /// Entries to give before the pages: "." and "..", and the one that a pattern without wildcards
     /// names.
-    pub entries: VecDeque<crate::words::DirEntry>,
+    pub entries: VecDeque<larder_smb_wire::file_info::DirEntry>,
     /// Pattern used for the current listing. RESTART_SCANS and REOPEN re-list
     /// with the request's pattern.
     pub pattern: Option<String>,

@@ -8,11 +8,11 @@ use super::reply::{ReplyForm, build_response_bytes, grant_credits};
 use crate::conn::negotiated::{ClientNegotiate, Negotiated};
 use crate::conn::state::Connection;
 use crate::handlers;
-use crate::ntstatus;
 use crate::state::ServerState;
 use larder_smb_wire::crypto::SigningAlgo;
 use larder_smb_wire::header::{Command, HeaderTail, Smb2Header};
 use larder_smb_wire::messages::Dialect;
+use larder_smb_wire::ntstatus;
 
 /// Detect and answer an SMB1 multi-protocol NEGOTIATE_REQUEST.
 ///

@@ -8,11 +8,11 @@ use tracing::error;
 use super::reply::Reply;
 use crate::conn::state::{Connection, SessionKeys};
 use crate::handlers::response::HandlerResponse;
-use crate::ntstatus;
 use crate::utils::{read_u32, read_u64};
 use larder_smb_wire::crypto::{PreauthIntegrity, SessionCipher, sign_pieces, signing_key_311};
 use larder_smb_wire::header::{Command, Smb2Header};
 use larder_smb_wire::messages::Dialect;
+use larder_smb_wire::ntstatus;
 
 /// The hash that a request belongs to.
 pub(super) enum Preauth {

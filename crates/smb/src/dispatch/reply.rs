@@ -10,7 +10,6 @@ use crate::conn::state::{Connection, Session, SigningKey, TreeConnect};
 use crate::files::AfterSend;
 use crate::handlers::response::HandlerResponse;
 use crate::handlers::shared::{RequestTree, tree_of};
-use crate::ntstatus;
 use crate::utils::{read_u16, read_u32, read_u64};
 use larder_smb_wire::crypto::{SessionCipher, TRANSFORM_HEADER_LEN, sign_pieces};
 use larder_smb_wire::framing::{MAX_FRAME_PAYLOAD, Message};
@@ -19,6 +18,7 @@ use larder_smb_wire::header::{
     SMB2_FLAGS_SIGNED, SMB2_HEADER_LEN, Smb2Header,
 };
 use larder_smb_wire::messages::FileId;
+use larder_smb_wire::ntstatus;
 
 /// One response of a frame, before the responses are joined.
 pub(super) struct Reply {

@@ -10,11 +10,11 @@ use crate::conn::related::needs_tree;
 use crate::conn::state::{Connection, SigningKey, TreeConnect};
 use crate::handlers;
 use crate::handlers::response::Refusal;
-use crate::ntstatus;
 use crate::state::ServerState;
 use larder_smb_wire::crypto::SessionCipher;
 use larder_smb_wire::crypto::encrypt::transform_session_id;
 use larder_smb_wire::header::{Command, SMB2_FLAGS_SIGNED, Smb2Header};
+use larder_smb_wire::ntstatus;
 
 /// Decrypts an encrypted message (MS-SMB2 3.3.5.2.1.1) and returns the SMB2
 /// message inside, its TRANSFORM_HEADER SessionId and that session's keys.

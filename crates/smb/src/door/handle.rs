@@ -25,10 +25,11 @@ use larder_opens::Entry;
 
 use crate::error::{SmbError, SmbResult};
 use crate::files::Watching;
-use crate::security::SecurityDescriptor;
 #[cfg(test)]
 use crate::tests::seam::Step;
-use crate::words::{DirEntry, DirPage, ExtendedAttribute, FileInfo, FileTimes, StreamInfo};
+use crate::words::{DirPage, ExtendedAttribute, FileTimes};
+use larder_smb_wire::file_info::{DirEntry, FileInfo, StreamInfo};
+use larder_smb_wire::security::SecurityDescriptor;
 
 use super::open_name::EntryName;
 use super::stats::Op;

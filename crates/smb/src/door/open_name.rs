@@ -17,9 +17,9 @@ use larder_fs::{Aspects, Attr, Cred, FileId, FileKind, FsError, FsResult, Ino, N
 use parking_lot::Mutex;
 
 use crate::error::{SmbError, SmbResult};
-use crate::path::SmbPath;
 #[cfg(test)]
 use crate::tests::seam::Step;
+use larder_smb_wire::path::SmbPath;
 
 use super::feed::FeedHold;
 use super::names;

@@ -19,7 +19,7 @@ use larder_fs::acl::{
 use larder_fs::{Attr, Cred, FileKind, Ino, SetAttr};
 
 use crate::error::{SmbError, SmbResult};
-use crate::security::{Ace, Dacl, SecurityDescriptor, Sid};
+use larder_smb_wire::security::{Ace, Dacl, SecurityDescriptor, Sid};
 
 use super::rights;
 use super::status::OrStatus;

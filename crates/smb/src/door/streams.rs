@@ -13,8 +13,9 @@ use bytes::Bytes;
 use larder_fs::{Attr, CreateMode, Cred, FileKind, FsError, FsResult, Ino, RenameMode, SetAttr};
 
 use crate::error::{SmbError, SmbResult};
-use crate::path::SmbPath;
-use crate::words::{OpenAction, OpenIntent, OpenOptions, StreamInfo};
+use crate::words::{OpenAction, OpenIntent, OpenOptions};
+use larder_smb_wire::file_info::StreamInfo;
+use larder_smb_wire::path::SmbPath;
 
 use super::handle::{ALLOCATION_BYTES, FileHandle, MATCH};
 use super::rights;

@@ -12,10 +12,10 @@ use super::handle::FileHandle;
 use super::open_name::EntryName;
 use super::*;
 use crate::error::{SmbError, SmbResult};
-use crate::path::SmbPath;
 use crate::tests::store::{core_of, volume};
-use crate::wildcard::Pattern;
 use crate::words::{FileTimes, OpenAction, OpenIntent, OpenOptions};
+use larder_smb_wire::path::SmbPath;
+use larder_smb_wire::wildcard::Pattern;
 
 struct Fixture {
     volume: Volume,
@@ -42,7 +42,7 @@ impl Fixture {
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
         let created = self.volume.snapshot(name).await.unwrap().created;
-        crate::moment::Moment::new(created.secs).unwrap().label()
+        larder_smb_wire::moment::Moment::new(created.secs).unwrap().label()
     }
 
     fn tree(&self, user: &str) -> VisitedShare {
@@ -522,11 +522,11 @@ async fn owners_alone_change_the_security_of_a_file() {
     let changing = acl::WRITE_DAC | acl::WRITE_OWNER;
     assert_eq!([own.maximal_access() & changing, other.maximal_access() & changing], [changing, 0]);
     let mut descriptor = own.security().await.unwrap();
-    assert_eq!(descriptor.owner, Some(crate::security::Sid::new(22, &[1, 1000])));
-    descriptor.dacl = Some(crate::security::Dacl::Rules(Vec::new()));
+    assert_eq!(descriptor.owner, Some(larder_smb_wire::security::Sid::new(22, &[1, 1000])));
+    descriptor.dacl = Some(larder_smb_wire::security::Dacl::Rules(Vec::new()));
     own.set_security(descriptor.clone()).await.unwrap();
     refused(open(&bob, "f", OpenIntent::Open, rights::READ_DATA).await, SmbError::AccessDenied);
-    descriptor.owner = Some(crate::security::Sid::new(22, &[1, 1001]));
+    descriptor.owner = Some(larder_smb_wire::security::Sid::new(22, &[1, 1001]));
     assert!(own.set_security(descriptor).await.is_err(), "files are not given away");
 }
 
@@ -542,7 +542,7 @@ async fn a_moment_leads_to_the_share_as_it_was() {
     handle.write_bytes(0, Bytes::from_static(b"now!")).await.unwrap();
     make(&ann, "d\\later", "x").await;
     let two = f.snapshot("two").await;
-    let labels: Vec<String> = ann.moments().into_iter().map(crate::moment::Moment::label).collect();
+    let labels: Vec<String> = ann.moments().into_iter().map(larder_smb_wire::moment::Moment::label).collect();
     assert_eq!(labels, [two.as_str(), one.as_str()]);
     for name in [format!("{one}\\d\\f"), format!("d\\{one}\\F"), format!("d\\f\\{one}")] {
         assert_eq!(content(&ann, &name).await, "then", "{name}");

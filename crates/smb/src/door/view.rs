@@ -22,10 +22,10 @@ use larder_fs::{Aspects, Attr, CreateMode, Cred, FileId, FileKind, FsError, FsRe
 
 use crate::error::{SmbError, SmbResult};
 use crate::files::Watches;
-use crate::moment::Moment;
-use crate::path::SmbPath;
-use crate::security::SecurityDescriptor;
 use crate::words::{Located, OpenAction, OpenIntent, OpenOptions, VolumeInfo};
+use larder_smb_wire::moment::Moment;
+use larder_smb_wire::path::SmbPath;
+use larder_smb_wire::security::SecurityDescriptor;
 
 use super::feed::{Feed, FeedHold};
 use super::handle::{ALLOCATION_BYTES, FileHandle, MATCH};

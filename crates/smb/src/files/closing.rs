@@ -9,9 +9,9 @@ use tokio::task::JoinSet;
 
 use crate::conn::state::Open;
 use crate::door::handle::FileHandle;
-use crate::ntstatus;
-use crate::words::FileInfo;
 use larder_base::task;
+use larder_smb_wire::file_info::FileInfo;
+use larder_smb_wire::ntstatus;
 
 use super::durable::DurableTable;
 use super::file_ref::FileRef;
@@ -165,17 +165,17 @@ async fn end_open(open: Arc<RwLock<Open>>, keep: Option<(Arc<DurableTable>, u64)
 mod tests {
 
     use super::*;
-    use crate::access_mask::Access;
-    use crate::access_mask::DELETE;
     use crate::conn::state::{Connection, Session, TreeConnect};
     use crate::door::view::VisitedShare;
     use crate::error::SmbError;
     use crate::files::Sharing;
-    use crate::path::SmbPath;
     use crate::share::{Share, ShareBindings};
     use crate::words::{FileTimes, OpenIntent, OpenOptions};
+    use larder_smb_wire::access_mask::Access;
+    use larder_smb_wire::access_mask::DELETE;
     use larder_smb_wire::auth::ntlm::Identity;
     use larder_smb_wire::messages::FileId;
+    use larder_smb_wire::path::SmbPath;
 
     async fn share() -> Arc<ShareBindings> {
         share_on(VisitedShare::in_memory().await)

@@ -19,10 +19,10 @@ use tracing::debug;
 use uuid::Uuid;
 
 use crate::conn::state::{Connection, Open};
-use crate::ntstatus;
 use crate::share::ShareBindings;
 use crate::utils::fill_random;
 use larder_base::task;
+use larder_smb_wire::ntstatus;
 
 use super::closing::close_open;
 use super::entries::KeptOpens;

@@ -4,17 +4,18 @@ use larder_fs::Ino;
 use larder_opens::Caches;
 
 use super::*;
-use crate::access_mask::{FILE_READ_DATA, FILE_WRITE_DATA};
 use crate::conn::outbound::{Notified, Outbound};
 use crate::door::view::VisitedShare;
 use crate::files::entries::Sharing;
 use crate::files::file_ref::{FileRef, OpenRequest};
 use crate::files::lease::{LeaseRequest, LeaseState, LeaseVersion};
 use crate::files::leases::LeaseTable;
-use crate::path::SmbPath;
 use crate::share::Share;
-use crate::words::{FileInfo, FileTimes, OpenOptions};
+use crate::words::{FileTimes, OpenOptions};
+use larder_smb_wire::access_mask::{FILE_READ_DATA, FILE_WRITE_DATA};
+use larder_smb_wire::file_info::FileInfo;
 use larder_smb_wire::messages::FileId;
+use larder_smb_wire::path::SmbPath;
 
 struct Fixture {
     table: Arc<DurableTable>,

@@ -6,9 +6,9 @@ use std::sync::{Arc, Weak};
 
 use larder_opens::Uses;
 
-use crate::access_mask::{DELETE, FILE_APPEND_DATA, FILE_EXECUTE, FILE_READ_DATA, FILE_WRITE_DATA};
 use crate::conn::outbound::Notified;
 use crate::door::open_name::EntryName;
+use larder_smb_wire::access_mask::{DELETE, FILE_APPEND_DATA, FILE_EXECUTE, FILE_READ_DATA, FILE_WRITE_DATA};
 
 use super::lease::{LeaseId, stat_only};
 use super::slots::LockSlot;

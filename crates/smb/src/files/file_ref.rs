@@ -8,15 +8,15 @@ use larder_fs::Ino;
 use larder_opens::{Caches, Entry, LockError, Others, Range, Waiter};
 use tracing::{debug, warn};
 
-use crate::access_mask::DELETE;
 use crate::conn::limits::MAX_OPENS_OF_FILE;
 use crate::conn::outbound::Notified;
 use crate::door::open_name::EntryName;
-use crate::ntstatus;
 use crate::share::ShareBindings;
-use crate::words::FileInfo;
 use larder_base::task;
+use larder_smb_wire::access_mask::DELETE;
+use larder_smb_wire::file_info::FileInfo;
 use larder_smb_wire::messages::{FileId, OplockLevel};
+use larder_smb_wire::ntstatus;
 
 use super::entries::{
     DurableMark, FILE_SHARE_DELETE, FILE_SHARE_READ, FILE_SHARE_WRITE, KeptOpens, OpenEntries, OpenEntry, READ_ACCESS,
@@ -761,11 +761,11 @@ mod tests {
     use larder_opens::{Door, Held, Owner, Uses};
 
     use super::*;
-    use crate::access_mask::{DELETE, FILE_READ_DATA, FILE_WRITE_DATA};
     use crate::door::view::VisitedShare;
     use crate::error::SmbError;
     use crate::share::{Share, ShareBindings};
     use crate::words::OpenOptions;
+    use larder_smb_wire::access_mask::{DELETE, FILE_READ_DATA, FILE_WRITE_DATA};
 
     const RW: u32 = FILE_SHARE_READ | FILE_SHARE_WRITE;
     const ALL: u32 = RW | FILE_SHARE_DELETE;

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use larder_opens::{Caches, Promise};
 use uuid::Uuid;
 
-use crate::access_mask::{FILE_READ_ATTRIBUTES, FILE_WRITE_ATTRIBUTES, READ_CONTROL, SYNCHRONIZE};
+use larder_smb_wire::access_mask::{FILE_READ_ATTRIBUTES, FILE_WRITE_ATTRIBUTES, READ_CONTROL, SYNCHRONIZE};
 use larder_smb_wire::messages::lease::{LEASE_HANDLE_CACHING, LEASE_READ_CACHING, LEASE_WRITE_CACHING};
 use larder_smb_wire::messages::{FileId, OplockLevel};
 

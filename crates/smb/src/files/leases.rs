@@ -16,11 +16,11 @@ use tokio::time::Instant;
 use tracing::debug;
 
 use crate::conn::outbound::Notified;
-use crate::ntstatus;
 use crate::share::ShareBindings;
 use larder_base::task;
 use larder_smb_wire::header::{Command, HeaderTail, SMB2_FLAGS_SERVER_TO_REDIR, Smb2Header};
 use larder_smb_wire::messages::{LeaseBreakNotification, OplockBreakNotification};
+use larder_smb_wire::ntstatus;
 
 use super::entries::DurableMark;
 use super::late::Punctual;

@@ -5,7 +5,6 @@ use larder_opens::{Caches, Uses};
 use uuid::Uuid;
 
 use super::*;
-use crate::access_mask::{FILE_READ_DATA, FILE_WRITE_DATA};
 use crate::conn::outbound::Outbound;
 use crate::conn::writer::{ResponseReceiver, response_queue};
 use crate::door::feed::OutsideChange;
@@ -15,7 +14,8 @@ use crate::files::entries::{FILE_SHARE_READ, Sharing};
 use crate::files::file_ref::{FileRef, OpenRequest, Refused};
 use crate::files::lease::{Granted, LeaseRequest, Trigger};
 use crate::share::Share;
-use crate::words::FileInfo;
+use larder_smb_wire::access_mask::{FILE_READ_DATA, FILE_WRITE_DATA};
+use larder_smb_wire::file_info::FileInfo;
 use larder_smb_wire::messages::FileId;
 
 const ALL: u32 = 7;
@@ -98,7 +98,7 @@ fn conflicting(share: &Arc<ShareBindings>, owner: &Arc<Outbound>) -> Refused {
     let mut info = FileInfo::new("");
     info.file_index = 7;
     let req = OpenRequest {
-        sharing: Sharing { access: crate::access_mask::DELETE, share: ALL },
+        sharing: Sharing { access: larder_smb_wire::access_mask::DELETE, share: ALL },
         owner: Notified::new(owner, None),
         lease: None,
         overwrite: false,

@@ -13,13 +13,13 @@ use larder_fs::Ino;
 use larder_opens::{Caches, Door, Entry, Refused, Table, Uses};
 use tracing::debug;
 
-use crate::access_mask::DELETE;
 use crate::conn::outbound::Notified;
 use crate::door::feed::OutsideChange;
 use crate::door::open_name::EntryName;
 use crate::door::view::VisitedShare;
-use crate::ntstatus;
-use crate::words::FileInfo;
+use larder_smb_wire::access_mask::DELETE;
+use larder_smb_wire::file_info::FileInfo;
+use larder_smb_wire::ntstatus;
 
 use super::directories::LeasedDirectories;
 use super::entries::{DurableMark, OpenEntries, OpenEntry, Sharing};

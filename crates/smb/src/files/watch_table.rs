@@ -9,12 +9,12 @@ use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::ntstatus;
-use crate::path::is_valid_component;
 use larder_smb_wire::messages::change_notify::{
     FILE_ACTION_ADDED, FILE_ACTION_MODIFIED, FILE_ACTION_REMOVED, FILE_ACTION_RENAMED_NEW_NAME,
     FILE_ACTION_RENAMED_OLD_NAME, FILE_NOTIFY_CHANGE_DIR_NAME, FILE_NOTIFY_CHANGE_FILE_NAME,
 };
+use larder_smb_wire::ntstatus;
+use larder_smb_wire::path::is_valid_component;
 
 #[cfg(test)]
 use super::watch::{Answer, MAX_NOTIFY_BUFFER, NotifyBudget};
@@ -50,7 +50,7 @@ pub enum NoticeKind {
 /// A watched directory that a change is in, or above.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Above {
-    /// The directory's inode, [`FileInfo::file_index`](crate::words::FileInfo::file_index).
+    /// The directory's inode, [`FileInfo::file_index`](larder_smb_wire::file_info::FileInfo::file_index).
     pub dir: u64,
     /// The way from it to the directory of the change: empty, or with a backslash at its end.
     pub path: String,

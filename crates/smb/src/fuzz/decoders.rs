@@ -113,17 +113,17 @@ fn body(command: larder_smb_wire::header::Command, data: &[u8]) {
 /// Parses `data` as what requests carry: a security descriptor, the inputs of
 /// IOCTL, the target of a rename, paths and patterns.
 pub fn inputs(data: &[u8]) {
-    crate::security::fuzz(data);
+    descriptor(data);
     crate::handlers::copychunk::fuzz(data);
     crate::handlers::ioctl::fuzz(data);
     crate::handlers::set_info::fuzz(data);
-    let Some(units) = crate::utils::utf16le_to_units(data) else {
+    let Some(units) = larder_smb_wire::text::utf16le_to_units(data) else {
         return;
     };
-    let _ = crate::path::SmbPath::from_utf16(&units);
+    let _ = larder_smb_wire::path::SmbPath::from_utf16(&units);
     let name = String::from_utf16_lossy(&units);
     let (pattern, name) = name.split_once('|').unwrap_or((&name, &name));
-    let _ = crate::wildcard::Pattern::new(pattern, true).matches(name);
+    let _ = larder_smb_wire::wildcard::Pattern::new(pattern, true).matches(name);
 }
 
 /// Takes `data` for an encrypted frame, under each cipher.
@@ -214,7 +214,7 @@ pub fn durable_ask(data: &[u8]) {
 
 /// Parses `data` as a DCE/RPC PDU a client sends.
 pub fn rpc_pdu(data: &[u8]) {
-    let _ = crate::rpc::pdu::parse(data);
+    let _ = larder_smb_wire::rpc::pdu::parse(data);
 }
 
 /// Writes `data` to an association in chunks whose size the first
@@ -222,8 +222,10 @@ pub fn rpc_pdu(data: &[u8]) {
 /// a response. Every PDU sent back parses, a response fits in the size
 /// the bind negotiated, and what the association holds stays bounded.
 pub fn rpc_association(data: &[u8]) {
-    use crate::rpc::association::{Association, Fault, Step};
-    use crate::rpc::pdu::{self, MAX_FRAG, NCA_OP_RNG_ERROR, PTYPE_ALTER_CONTEXT_RESP, PTYPE_BIND_ACK, PTYPE_RESPONSE};
+    use larder_smb_wire::rpc::association::{Association, Fault, Step};
+    use larder_smb_wire::rpc::pdu::{
+        self, MAX_FRAG, NCA_OP_RNG_ERROR, PTYPE_ALTER_CONTEXT_RESP, PTYPE_BIND_ACK, PTYPE_RESPONSE,
+    };
 
     let Some((&chunk, data)) = data.split_first() else {
         return;
@@ -260,7 +262,7 @@ pub fn rpc_association(data: &[u8]) {
 /// operation: NetrShareEnum, NetrShareGetInfo, NetrServerGetInfo or,
 /// with the second byte, any opnum. The caller sees three shares.
 pub fn srvsvc_request(data: &[u8]) {
-    use crate::rpc::srvsvc::{self, ListedShare, ShareView};
+    use larder_smb_wire::rpc::srvsvc::{self, ListedShare, Request};
 
     let Some((&pick, stub)) = data.split_first() else {
         return;
@@ -276,13 +278,29 @@ pub fn srvsvc_request(data: &[u8]) {
     };
     let share =
         |name: &str, kind, remark: &str| ListedShare { name: name.to_string(), kind, remark: remark.to_string() };
-    let view = ShareView {
-        server_name: "FUZZ".to_string(),
-        shares: vec![
-            share("public", 0, ""),
-            share("d\u{f6}cs$", 0, "\u{1F9A4} remark"),
-            share("IPC$", 0x8000_0003, "Remote IPC"),
-        ],
+    let shares =
+        [share("public", 0, ""), share("d\u{f6}cs$", 0, "\u{1F9A4} remark"), share("IPC$", 0x8000_0003, "Remote IPC")];
+    let _ = match srvsvc::decode(opnum, stub) {
+        Ok(Request::ShareEnum(request)) => request.answer(&shares),
+        Ok(Request::ShareGetInfo(request)) => {
+            let named = |name: &str| shares.iter().find(|share| share.name.eq_ignore_ascii_case(name));
+            request.answer(request.lookup().and_then(named))
+        }
+        Ok(Request::ServerGetInfo(request)) => request.answer("FUZZ"),
+        Err(_) => return,
     };
-    let _ = srvsvc::call(opnum, stub, &view);
+}
+
+/// Parses `data` as a descriptor. What parses is written to the same.
+fn descriptor(data: &[u8]) {
+    use larder_smb_wire::security::{Parts, SecurityDescriptor};
+
+    for parts in [Parts::OWNER, Parts::GROUP, Parts::DACL, 7].map(Parts) {
+        if let Some(parsed) = SecurityDescriptor::parse(data, parts) {
+            // What was asked for is not what is told.
+            let parsed = SecurityDescriptor { marks_inherited: false, ..parsed };
+            let written = parsed.encode(parts);
+            assert_eq!(SecurityDescriptor::parse(&written, parts), Some(parsed));
+        }
+    }
 }

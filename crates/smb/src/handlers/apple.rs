@@ -2,7 +2,7 @@
 //! and Samba's and Netatalk's documentation describe it). A Mac that gets an answer keeps a Time Machine disk on the share only if the server
 //! says that a flush reaches the disk.
 
-use crate::utils::utf16le;
+use larder_smb_wire::text::utf16le;
 
 /// What is asked: the only command a client sends outside of a query for one file.
 const SERVER_QUERY: u32 = 1;

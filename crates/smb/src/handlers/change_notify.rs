@@ -13,13 +13,13 @@ use larder_smb_wire::messages::ChangeNotifyRequest;
 use larder_smb_wire::messages::ChangeNotifyResponse;
 use larder_smb_wire::messages::change_notify::FILE_NOTIFY_VALID_MASK;
 
-use crate::access_mask::FILE_LIST_DIRECTORY;
 use crate::conn::pending::{Stop, stopped};
 use crate::conn::state::Connection;
 use crate::files::{Answer, NotifyAccount, OpenSlot, Watch, WatchReg};
 use crate::handlers::response::{HandlerResponse, Outcome, Pending};
 use crate::handlers::shared::{RequestTree, lookup_open};
-use crate::ntstatus;
+use larder_smb_wire::access_mask::FILE_LIST_DIRECTORY;
+use larder_smb_wire::ntstatus;
 
 pub async fn handle(
     conn: &Arc<Connection>,

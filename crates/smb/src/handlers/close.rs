@@ -9,7 +9,7 @@ use crate::conn::state::Connection;
 use crate::files::{WatchReg, close_open};
 use crate::handlers::response::{Answered, HandlerResponse};
 use crate::handlers::shared::RequestTree;
-use crate::ntstatus;
+use larder_smb_wire::ntstatus;
 
 pub async fn handle(conn: &Arc<Connection>, tree: &RequestTree, body: &[u8]) -> Answered {
     let req = CloseRequest::parse(body).map_err(|_| ntstatus::STATUS_INVALID_PARAMETER)?;

@@ -14,15 +14,15 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use tokio::sync::RwLock;
 
-use crate::access_mask::{FILE_APPEND_DATA, FILE_EXECUTE, FILE_READ_DATA, FILE_WRITE_DATA};
 use crate::conn::state::{Connection, Open};
 use crate::door::handle::FileHandle;
 use crate::files::{FileRef, Trigger};
 use crate::handlers::ioctl::response;
 use crate::handlers::response::HandlerResponse;
 use crate::handlers::shared::lookup_session;
-use crate::ntstatus;
+use larder_smb_wire::access_mask::{FILE_APPEND_DATA, FILE_EXECUTE, FILE_READ_DATA, FILE_WRITE_DATA};
 use larder_smb_wire::messages::{FileId, Fsctl, IoctlRequest};
+use larder_smb_wire::ntstatus;
 
 /// ServerSideCopyMaxNumberofChunks, and the limits of bytes in a chunk and
 /// in all of them (MS-SMB2 3.3.3).
@@ -241,7 +241,7 @@ async fn duplicate_range(from: &Open, to: &Open, (from_at, to_at, len): (u64, u6
     target_file.break_leases(Trigger::Write);
     let shared = target.share_from(source, from_at, to_at, len).await;
     target_file.break_leases(Trigger::Write);
-    match shared.map_err(|error| error.to_nt_status())? {
+    match shared? {
         true => Ok(()),
         false => Err(ntstatus::STATUS_NOT_SUPPORTED),
     }
@@ -325,12 +325,12 @@ async fn share_run(
     let shared = target.copy_from(source, first.from, first.to, len).await;
     target_file.break_leases(Trigger::Write);
     // What was shared of a part is copied once more, with the same result.
-    let is_whole = shared.map_err(|error| error.to_nt_status())? == len;
+    let is_whole = shared? == len;
     Ok(is_whole.then_some(len as u32))
 }
 
 async fn size(handle: &FileHandle) -> Result<u64, u32> {
-    let info = handle.stat().await.map_err(|e| e.to_nt_status())?;
+    let info = handle.stat().await?;
     Ok(info.end_of_file)
 }
 
@@ -340,8 +340,7 @@ async fn read_all(handle: &FileHandle, chunk: &Chunk) -> Result<Vec<Bytes>, u32>
     let mut pieces = Vec::new();
     let mut at = 0;
     while at < chunk.len {
-        let more =
-            handle.read_chunks(chunk.from + u64::from(at), chunk.len - at).await.map_err(|e| e.to_nt_status())?;
+        let more = handle.read_chunks(chunk.from + u64::from(at), chunk.len - at).await?;
         let len: usize = more.iter().map(Bytes::len).sum();
         if len == 0 {
             return Err(ntstatus::STATUS_INVALID_VIEW_SIZE);
@@ -359,7 +358,7 @@ async fn read_all(handle: &FileHandle, chunk: &Chunk) -> Result<Vec<Bytes>, u32>
 async fn write_all(handle: &FileHandle, mut at: u64, data: Vec<Bytes>) -> Result<(), u32> {
     for mut piece in data {
         while !piece.is_empty() {
-            let count = handle.write_bytes(at, piece.clone()).await.map_err(|e| e.to_nt_status())?;
+            let count = handle.write_bytes(at, piece.clone()).await?;
             let count = (count as usize).min(piece.len());
             if count == 0 {
                 return Err(ntstatus::STATUS_DISK_FULL);

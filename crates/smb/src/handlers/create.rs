@@ -16,10 +16,10 @@ use crate::handlers::reconnect;
 use crate::handlers::replay::{self, Replay};
 use crate::handlers::response::{HandlerResponse, Outcome, Pending};
 use crate::handlers::shared::RequestTree;
-use crate::ntstatus;
 use crate::state::ServerState;
 use attempt::{BegunOpen, Stage, Step, attempt};
 use larder_smb_wire::header::{SMB2_FLAGS_REPLAY_OPERATION, Smb2Header};
+use larder_smb_wire::ntstatus;
 pub(super) use request::CreateArgs;
 use request::Request;
 pub(crate) use request::{FILE_NO_INTERMEDIATE_BUFFERING, WRITE_THROUGH_OPTIONS};
@@ -126,17 +126,17 @@ mod tests {
 
     use super::request::FILE_OVERWRITE;
     use super::*;
-    use crate::access_mask::{Access, FILE_READ_DATA, FILE_WRITE_DATA};
     use crate::conn::state::{Session, TreeConnect};
     use crate::door::view::VisitedShare;
     use crate::files::{FileRef, Sharing};
-    use crate::path::SmbPath;
     use crate::tests::seam::Step;
     use crate::words::{OpenIntent, OpenOptions};
     use crate::{Share, SmbServer};
+    use larder_smb_wire::access_mask::{Access, FILE_READ_DATA, FILE_WRITE_DATA};
     use larder_smb_wire::auth::ntlm::Identity;
     use larder_smb_wire::header::{Command, HeaderTail};
     use larder_smb_wire::messages::CreateRequest;
+    use larder_smb_wire::path::SmbPath;
 
     fn create_body(name: &str, disposition: u32) -> Vec<u8> {
         let name: Vec<u8> = name.encode_utf16().flat_map(u16::to_le_bytes).collect();

@@ -6,14 +6,15 @@ use uuid::Uuid;
 
 use crate::files::{Granted, LeaseId, LeaseRequest, LeaseState, LeaseVersion};
 use crate::handlers::{apple, extended};
-use crate::moment::Moment;
-use crate::ntstatus;
-use crate::security::SecurityDescriptor;
-use crate::words::{ExtendedAttribute, FILE_ATTRIBUTE_DIRECTORY, FileInfo};
+use crate::words::ExtendedAttribute;
+use larder_smb_wire::file_info::{FILE_ATTRIBUTE_DIRECTORY, FileInfo};
 use larder_smb_wire::messages::{
     CreateContext, CreateResponse, Dialect, DurableReconnect, DurableReconnectV2, DurableRequest, DurableRequestV2,
     DurableResponseV2, FileId, LeaseContext, OplockLevel,
 };
+use larder_smb_wire::moment::Moment;
+use larder_smb_wire::ntstatus;
+use larder_smb_wire::security::SecurityDescriptor;
 
 // CreateAction in response (MS-SMB2 2.2.14)
 pub(super) const FILE_SUPERSEDED: u32 = 0x0000_0000;

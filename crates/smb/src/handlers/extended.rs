@@ -2,8 +2,8 @@
 
 use crate::door::handle::FileHandle;
 use crate::error::SmbError;
-use crate::ntstatus;
 use crate::words::ExtendedAttribute;
+use larder_smb_wire::ntstatus;
 
 /// NextEntryOffset, Flags, EaNameLength, EaValueLength.
 const HEADER: usize = 8;

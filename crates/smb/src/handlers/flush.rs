@@ -5,11 +5,11 @@ use std::sync::Arc;
 use larder_smb_wire::header::Smb2Header;
 use larder_smb_wire::messages::{FileId, FlushRequest};
 
-use crate::access_mask::{FILE_APPEND_DATA, FILE_WRITE_DATA};
 use crate::conn::state::Connection;
 use crate::handlers::response::{Answered, HandlerResponse};
 use crate::handlers::shared::{RequestTree, note_channel, open_of};
-use crate::ntstatus;
+use larder_smb_wire::access_mask::{FILE_APPEND_DATA, FILE_WRITE_DATA};
+use larder_smb_wire::ntstatus;
 
 pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, tree: &RequestTree, body: &[u8]) -> Answered {
     let req = FlushRequest::parse(body).map_err(|_| ntstatus::STATUS_INVALID_PARAMETER)?;
@@ -21,6 +21,6 @@ pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, tree: &RequestTree
         return Err(ntstatus::STATUS_ACCESS_DENIED);
     }
     let handle = open.handle.as_ref().ok_or(ntstatus::STATUS_FILE_CLOSED)?;
-    handle.flush().await.map_err(|e| e.to_nt_status())?;
+    handle.flush().await?;
     Ok(HandlerResponse::empty())
 }

@@ -17,8 +17,8 @@ use crate::handlers::negotiate::{select_dialect, server_capabilities, server_sec
 use crate::handlers::response::{Answered, HandlerResponse};
 use crate::handlers::shared::{RequestTree, begin_change, lookup_open};
 use crate::handlers::{copychunk, snapshots, sparse};
-use crate::ntstatus;
 use crate::state::ServerState;
+use larder_smb_wire::ntstatus;
 
 /// The device type in a file system's control codes (MS-FSCC 2.3).
 const FILE_DEVICE_FILE_SYSTEM: u32 = 0x9;
@@ -283,10 +283,10 @@ pub(crate) fn fuzz(data: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access_mask::Access;
     use crate::conn::negotiated::{ClientNegotiate, Negotiated};
     use crate::conn::state::{Session, TreeConnect};
     use crate::share::ShareBindings;
+    use larder_smb_wire::access_mask::Access;
     use larder_smb_wire::auth::ntlm::Identity;
     use larder_smb_wire::header::{Command, HeaderTail};
 

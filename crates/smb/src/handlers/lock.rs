@@ -10,17 +10,17 @@ use std::sync::Arc;
 
 use tracing::warn;
 
-use crate::access_mask::{FILE_APPEND_DATA, FILE_EXECUTE, FILE_READ_DATA, FILE_WRITE_DATA};
 use crate::conn::limits::MAX_LOCKS_PER_OPEN;
 use crate::conn::pending::{Stop, stopped};
 use crate::conn::state::{Connection, TreeConnect};
 use crate::files::{FileRef, LockSequences, OpenSlot, Party};
 use crate::handlers::response::{HandlerResponse, Outcome, Pending};
 use crate::handlers::shared::{RequestTree, has_channels, lookup_open, note_channel, still_connected};
-use crate::ntstatus;
 use larder_opens::Waiter;
+use larder_smb_wire::access_mask::{FILE_APPEND_DATA, FILE_EXECUTE, FILE_READ_DATA, FILE_WRITE_DATA};
 use larder_smb_wire::header::Smb2Header;
 use larder_smb_wire::messages::{LockElement, LockRequest};
+use larder_smb_wire::ntstatus;
 
 /// An open has to read or write data before it locks any.
 const DATA_ACCESS: u32 = FILE_READ_DATA | FILE_WRITE_DATA | FILE_APPEND_DATA | FILE_EXECUTE;

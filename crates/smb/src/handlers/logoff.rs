@@ -6,8 +6,8 @@ use larder_smb_wire::header::Smb2Header;
 
 use crate::conn::state::Connection;
 use crate::handlers::response::{Answered, HandlerResponse};
-use crate::ntstatus;
 use crate::state::ServerState;
+use larder_smb_wire::ntstatus;
 
 pub async fn handle(server: &Arc<ServerState>, conn: &Arc<Connection>, hdr: &Smb2Header) -> Answered {
     if hdr.session_id == 0 {

@@ -13,8 +13,8 @@ use larder_smb_wire::header::{Command, Smb2Header};
 use crate::conn::state::Connection;
 use crate::handlers::response::{HandlerResponse, Outcome};
 use crate::handlers::shared::RequestTree;
-use crate::ntstatus;
 use crate::state::ServerState;
+use larder_smb_wire::ntstatus;
 
 mod apple;
 mod change_notify;

@@ -16,9 +16,9 @@ use tracing::info;
 use crate::conn::negotiated::{ClientNegotiate, Negotiated, SIGNING_REQUIRED};
 use crate::conn::state::Connection;
 use crate::handlers::response::HandlerResponse;
-use crate::ntstatus;
 use crate::state::ServerState;
 use crate::utils::{fill_random, now_filetime};
+use larder_smb_wire::ntstatus;
 
 /// SecurityMode bit (MS-SMB2 2.2.4).
 const SIGNING_ENABLED: u16 = 0x0001;

@@ -10,8 +10,8 @@ use crate::conn::state::Connection;
 use crate::files::{LeaseId, Notices};
 use crate::handlers::response::{Answered, HandlerResponse};
 use crate::handlers::shared::{RequestTree, open_of};
-use crate::ntstatus;
 use crate::state::ServerState;
+use larder_smb_wire::ntstatus;
 
 /// StructureSize of an oplock break acknowledgment.
 const OPLOCK_ACK_SIZE: u16 = 24;

@@ -7,25 +7,25 @@ use std::sync::Arc;
 
 use tracing::{debug, warn};
 
-use crate::access_mask::{FILE_APPEND_DATA, FILE_READ_DATA, FILE_WRITE_DATA, granted_access};
 use crate::conn::pending::{Stop, stopped};
 use crate::conn::state::{Connection, TreeConnect};
 use crate::handlers::create_contexts::FILE_OPENED;
 use crate::handlers::response::{HandlerResponse, Outcome, Pending};
 use crate::handlers::shared::{channel_is_valid, lookup_session, still_connected};
 use crate::handlers::{ioctl, query_info};
-use crate::info_class::FILE_STANDARD_INFORMATION;
-use crate::ntstatus;
 use crate::rpc::SRVSVC_PIPE;
 use crate::rpc::pipe::{MAX_PIPES_PER_CONNECTION, Pipe, Read};
 use crate::state::ServerState;
-use crate::utils::utf16le_to_units;
+use larder_smb_wire::access_mask::{FILE_APPEND_DATA, FILE_READ_DATA, FILE_WRITE_DATA, granted_access};
 use larder_smb_wire::header::{Command, Smb2Header};
+use larder_smb_wire::info_class::FILE_STANDARD_INFORMATION;
 use larder_smb_wire::messages::{
     ChangeNotifyRequest, CloseRequest, CloseResponse, CreateContext, CreateRequest, CreateResponse, Dialect, FileId,
     FlushRequest, Fsctl, InfoType, IoctlRequest, LockRequest, QueryDirectoryRequest, QueryInfoRequest,
     QueryInfoResponse, ReadRequest, ReadResponse, SetInfoRequest, WriteRequest, WriteResponse,
 };
+use larder_smb_wire::ntstatus;
+use larder_smb_wire::text::utf16le_to_units;
 
 /// The access a pipe open may hold: FILE_GENERIC_READ | FILE_GENERIC_WRITE.
 const PIPE_ACCESS: u32 = 0x0012_019F;

@@ -5,18 +5,19 @@ use std::sync::Arc;
 
 use larder_smb_wire::messages::{QueryDirectoryRequest, QueryDirectoryResponse};
 
-use crate::access_mask::FILE_LIST_DIRECTORY;
 use crate::conn::state::{Connection, DirCursor, Open};
 use crate::door::handle::FileHandle;
 use crate::door::view::VisitedShare;
 use crate::handlers::response::{Answered, HandlerResponse};
 use crate::handlers::shared::{RequestTree, lookup_open};
-use crate::info_class::{align8, dir_entry_name_offset, encode_dir_entry};
-use crate::ntstatus;
-use crate::path::is_valid_pattern;
-use crate::utils::utf16le_to_units;
-use crate::wildcard::Pattern;
-use crate::words::{DirEntry, DirPage, FileInfo, OpenOptions};
+use crate::words::{DirPage, OpenOptions};
+use larder_smb_wire::access_mask::FILE_LIST_DIRECTORY;
+use larder_smb_wire::file_info::{DirEntry, FileInfo};
+use larder_smb_wire::info_class::{align8, dir_entry_name_offset, encode_dir_entry};
+use larder_smb_wire::ntstatus;
+use larder_smb_wire::path::is_valid_pattern;
+use larder_smb_wire::text::utf16le_to_units;
+use larder_smb_wire::wildcard::Pattern;
 
 /// Classes MS-SMB2 3.3.5.18 lists that this server does not encode:
 /// FileIdExtdDirectoryInformation, FileId64ExtdDirectoryInformation,
@@ -149,7 +150,7 @@ impl Answer {
         while let (Some(after), false) = (cursor.position, self.is_full(cursor.entry_bytes)) {
             let page = match first_page.take() {
                 Some(page) => page,
-                None => handle.list_page(after, wanted).await.map_err(|e| e.to_nt_status())?,
+                None => handle.list_page(after, wanted).await?,
             };
             let before = self.count;
             for entry in &page.entries {
@@ -227,15 +228,15 @@ async fn start_scan(
     let wild = |p: &str| p.contains(['*', '?', '<', '>', '"']);
     let entry_bytes = answer.name_offset + USUAL_NAME_BYTES;
     let (page, listed) = match pattern.as_deref().filter(|p| !wild(p)) {
-        None => (Some(handle.list_page(0, answer.room_for(entry_bytes)).await.map_err(|e| e.to_nt_status())?), None),
-        Some(name) => (None, handle.list_one(name).await.map_err(|e| e.to_nt_status())?),
+        None => (Some(handle.list_page(0, answer.room_for(entry_bytes)).await?), None),
+        Some(name) => (None, handle.list_one(name).await?),
     };
 
     let mut entries = VecDeque::new();
     let matcher = pattern.as_deref().map(|p| Pattern::new(p, true));
     let matches = |name: &str| matcher.as_ref().is_none_or(|m| m.matches(name));
     if matches(".") || matches("..") {
-        let mut this = handle.stat().await.map_err(|e| e.to_nt_status())?;
+        let mut this = handle.stat().await?;
         this.name = ".".to_string();
         let mut parent = parent_info(view, open).await.unwrap_or_else(|| {
             let mut info = this.clone();

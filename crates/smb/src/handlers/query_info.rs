@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 use larder_smb_wire::header::Smb2Header;
 use larder_smb_wire::messages::{Dialect, InfoType, QueryInfoRequest, QueryInfoResponse};
 
-use crate::access_mask::READ_CONTROL;
 use crate::conn::state::{Connection, Open};
 use crate::door::handle::ALLOCATION_BYTES;
 use crate::door::view::VisitedShare;
@@ -14,11 +13,12 @@ use crate::error::SmbError;
 use crate::handlers::extended;
 use crate::handlers::response::{Answered, HandlerResponse};
 use crate::handlers::shared::{RequestTree, lookup_open, note_channel};
-use crate::info_class as ic;
-use crate::ntstatus;
-use crate::security::Parts;
 use crate::share::ShareBindings;
-use crate::words::StreamInfo;
+use larder_smb_wire::access_mask::READ_CONTROL;
+use larder_smb_wire::file_info::StreamInfo;
+use larder_smb_wire::info_class as ic;
+use larder_smb_wire::ntstatus;
+use larder_smb_wire::security::Parts;
 
 /// Bytes of a sector, as disks have them that no program is surprised by.
 const SECTOR_BYTES: u32 = 512;
@@ -214,12 +214,12 @@ async fn query_file(open: &Open, class: u8, cap: usize) -> Reply {
         return Err(ntstatus::STATUS_INFO_LENGTH_MISMATCH);
     }
     let handle = open.handle.as_ref().ok_or(ntstatus::STATUS_FILE_CLOSED)?;
-    let info = handle.stat().await.map_err(|e| e.to_nt_status())?;
+    let info = handle.stat().await?;
     let position = open.position.load(Ordering::Relaxed);
     let buf = match class {
         ic::FILE_BASIC_INFORMATION => ic::encode_file_basic_information(&info),
         ic::FILE_STANDARD_INFORMATION | ic::FILE_ALL_INFORMATION => {
-            let links = handle.link_count().await.map_err(|e| e.to_nt_status())?;
+            let links = handle.link_count().await?;
             // One that somebody else has removed lasts as long as its opens.
             let delete_pending = open.delete_pending() || links == 0;
             if class == ic::FILE_STANDARD_INFORMATION {
@@ -237,12 +237,12 @@ async fn query_file(open: &Open, class: u8, cap: usize) -> Reply {
                 )
             }
         }
-        ic::FILE_INTERNAL_INFORMATION => ic::encode_file_internal_information(info.file_index),
-        ic::FILE_EA_INFORMATION => ic::encode_file_ea_information(extended::size(handle.as_ref()).await),
-        ic::FILE_ACCESS_INFORMATION => ic::encode_file_access_information(open.granted_access),
-        ic::FILE_POSITION_INFORMATION => ic::encode_file_position_information(position),
-        ic::FILE_MODE_INFORMATION => ic::encode_file_mode_information(0),
-        ic::FILE_ALIGNMENT_INFORMATION => ic::encode_file_alignment_information(),
+        ic::FILE_INTERNAL_INFORMATION => info.file_index.to_le_bytes().to_vec(),
+        ic::FILE_EA_INFORMATION => extended::size(handle.as_ref()).await.to_le_bytes().to_vec(),
+        ic::FILE_ACCESS_INFORMATION => open.granted_access.to_le_bytes().to_vec(),
+        ic::FILE_POSITION_INFORMATION => position.to_le_bytes().to_vec(),
+        ic::FILE_MODE_INFORMATION => ic::NO_MODE.to_le_bytes().to_vec(),
+        ic::FILE_ALIGNMENT_INFORMATION => ic::FILE_BYTE_ALIGNMENT.to_le_bytes().to_vec(),
         ic::FILE_NETWORK_OPEN_INFORMATION => ic::encode_file_network_open_information(&info),
         ic::FILE_STREAM_INFORMATION => {
             let streams = match handle.streams().await {
@@ -252,13 +252,13 @@ async fn query_file(open: &Open, class: u8, cap: usize) -> Reply {
                     size: info.end_of_file,
                     allocation_size: info.allocation_size,
                 }],
-                streams => streams.map_err(|e| e.to_nt_status())?,
+                streams => streams?,
             };
             ic::encode_file_stream_information(&streams)
         }
         // The name as it is, without a backslash first (MS-FSCC 2.4.36).
         ic::FILE_NORMALIZED_NAME_INFORMATION => {
-            let path = open.path().await.map_err(|e| e.to_nt_status())?;
+            let path = open.path().await?;
             ic::encode_file_name_information(&path.display_backslash())
         }
         ic::FILE_COMPRESSION_INFORMATION => ic::encode_file_compression_information(&info),

@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering;
 use larder_smb_wire::header::Smb2Header;
 use larder_smb_wire::messages::{ReadRequest, ReadResponse};
 
-use crate::access_mask::{FILE_EXECUTE, FILE_READ_DATA};
 use crate::conn::state::Connection;
 use crate::handlers::response::{Answered, HandlerResponse};
 use crate::handlers::shared::{RequestTree, channel_is_valid, note_channel, open_of};
-use crate::ntstatus;
+use larder_smb_wire::access_mask::{FILE_EXECUTE, FILE_READ_DATA};
+use larder_smb_wire::ntstatus;
 
 pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, tree: &RequestTree, body: &[u8]) -> Answered {
     let req = ReadRequest::parse(body).map_err(|_| ntstatus::STATUS_INVALID_PARAMETER)?;
@@ -41,7 +41,7 @@ pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, tree: &RequestTree
         file.check_io(req.offset, req.length.into(), false)?;
     }
     let handle = open.handle.as_ref().ok_or(ntstatus::STATUS_FILE_CLOSED)?;
-    let chunks = handle.read_chunks(req.offset, req.length).await.map_err(|e| e.to_nt_status())?;
+    let chunks = handle.read_chunks(req.offset, req.length).await?;
     let len: usize = chunks.iter().map(bytes::Bytes::len).sum();
     // MS-SMB2 3.3.5.12: fewer bytes than MinimumCount is end of file.
     if (len == 0 && req.length > 0) || len < req.minimum_count as usize {

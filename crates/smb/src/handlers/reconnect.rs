@@ -11,21 +11,21 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 use uuid::Uuid;
 
-use crate::access_mask::Access;
-use crate::access_mask::maximal_access;
 use crate::conn::pending::{Stop, stopped};
 use crate::conn::state::{Connection, Open, TreeConnect};
 use crate::files::{Claim, LeaseRequest, Unclaimed, close_open};
 use crate::handlers::create_contexts::{ContextQueries, FILE_OPENED, caching_response, encode_response};
 use crate::handlers::response::{HandlerResponse, Outcome, Pending};
 use crate::handlers::shared::still_connected;
-use crate::info_class::VOLUME_SERIAL_NUMBER;
-use crate::ntstatus;
-use crate::path::SmbPath;
 use crate::share::ShareBindings;
 use crate::state::ServerState;
+use larder_smb_wire::access_mask::Access;
+use larder_smb_wire::access_mask::maximal_access;
 use larder_smb_wire::header::Smb2Header;
+use larder_smb_wire::info_class::VOLUME_SERIAL_NUMBER;
 use larder_smb_wire::messages::{CreateContext, FileId};
+use larder_smb_wire::ntstatus;
+use larder_smb_wire::path::SmbPath;
 
 /// How long a reconnect waits for the connection that still holds the
 /// open to finish closing.

@@ -14,12 +14,12 @@ use crate::handlers::create::CreateArgs;
 use crate::handlers::create_contexts::{ContextQueries, caching_response, durable_v2_response, encode_response};
 use crate::handlers::reconnect::{self, Reconnect};
 use crate::handlers::response::{HandlerResponse, Outcome};
-use crate::info_class::VOLUME_SERIAL_NUMBER;
-use crate::ntstatus;
-use crate::path::SmbPath;
 use crate::state::ServerState;
 use larder_smb_wire::header::{SMB2_FLAGS_REPLAY_OPERATION, Smb2Header};
+use larder_smb_wire::info_class::VOLUME_SERIAL_NUMBER;
 use larder_smb_wire::messages::{CreateContext, FileId};
+use larder_smb_wire::ntstatus;
+use larder_smb_wire::path::SmbPath;
 
 /// A CREATE that names an open by its CreateGuid.
 pub(super) struct Replay<'a> {

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use crate::conn::pending::AsyncOp;
 use crate::conn::state::SigningKey;
 use crate::files::AfterSend;
-use crate::ntstatus;
 use larder_smb_wire::messages::{EmptyBody, ErrorResponse};
+use larder_smb_wire::ntstatus;
 
 /// Result of a handler: a complete (unsigned) response payload + the NTSTATUS
 /// to set in the header. The dispatcher patches the header, applies signing

@@ -23,9 +23,9 @@ use crate::conn::channels::Binding;
 use crate::conn::logons::Acceptor;
 use crate::conn::state::{Connection, Session, SessionKeys, SigningKey};
 use crate::handlers::response::{HandlerResponse, Refusal};
-use crate::ntstatus;
 use crate::state::ServerState;
 use crate::utils::{fill_random, now_filetime};
+use larder_smb_wire::ntstatus;
 
 /// A SESSION_SETUP security token, by form.
 enum Token {

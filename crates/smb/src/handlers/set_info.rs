@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 use larder_smb_wire::header::Smb2Header;
 use larder_smb_wire::messages::{InfoType, SetInfoRequest, SetInfoResponse};
 
-use crate::access_mask::{DELETE, FILE_WRITE_ATTRIBUTES, FILE_WRITE_DATA, FILE_WRITE_EA, WRITE_DAC, WRITE_OWNER};
 use crate::conn::pending::{Stop, stopped};
 use crate::conn::state::{Connection, Open, TreeConnect};
 use crate::door::open_name::EntryName;
@@ -15,20 +14,22 @@ use crate::files::{BreakWait, CONTENT_CHANGED, FileRef, LeaseId, MAX_BREAK_WAIT,
 use crate::handlers::extended;
 use crate::handlers::response::{HandlerResponse, Outcome, Pending};
 use crate::handlers::shared::{RequestTree, begin_change, lookup_open, still_connected};
-use crate::info_class as ic;
-use crate::ntstatus;
-use crate::path::SmbPath;
-use crate::security::{Parts, SecurityDescriptor};
 use crate::share::ShareBindings;
-use crate::utils::utf16le_to_units;
-use crate::words::{
-    FILE_ATTRIBUTE_DIRECTORY, FILE_ATTRIBUTE_TEMPORARY, FileInfo, FileTimes, Located, VALID_SET_ATTRIBUTES,
+use crate::words::{FileTimes, Located};
+use larder_smb_wire::access_mask::{
+    DELETE, FILE_WRITE_ATTRIBUTES, FILE_WRITE_DATA, FILE_WRITE_EA, WRITE_DAC, WRITE_OWNER,
 };
+use larder_smb_wire::file_info::{FILE_ATTRIBUTE_DIRECTORY, FILE_ATTRIBUTE_TEMPORARY, FileInfo, VALID_SET_ATTRIBUTES};
+use larder_smb_wire::info_class as ic;
 use larder_smb_wire::messages::FileId;
 use larder_smb_wire::messages::change_notify::{
     FILE_NOTIFY_CHANGE_ATTRIBUTES, FILE_NOTIFY_CHANGE_CREATION, FILE_NOTIFY_CHANGE_EA, FILE_NOTIFY_CHANGE_LAST_ACCESS,
     FILE_NOTIFY_CHANGE_LAST_WRITE, FILE_NOTIFY_CHANGE_SECURITY,
 };
+use larder_smb_wire::ntstatus;
+use larder_smb_wire::path::SmbPath;
+use larder_smb_wire::security::{Parts, SecurityDescriptor};
+use larder_smb_wire::text::utf16le_to_units;
 use tokio::sync::RwLock;
 use tracing::warn;
 
@@ -239,7 +240,7 @@ fn new_name(buffer: &[u8]) -> Result<(SmbPath, bool), u32> {
     let name_len = u32::from_le_bytes([head[16], head[17], head[18], head[19]]);
     let name = name.get(..name_len as usize).ok_or(short)?;
     let units = utf16le_to_units(name).ok_or(ntstatus::STATUS_OBJECT_NAME_INVALID)?;
-    let path = SmbPath::from_utf16(&units).map_err(|e| e.to_nt_status())?;
+    let path = SmbPath::from_utf16(&units)?;
     Ok((path, head[0] != 0))
 }
 
@@ -276,11 +277,11 @@ async fn link(
     if to.is_root() {
         return Err(ntstatus::STATUS_ACCESS_DENIED);
     }
-    let target = view.locate(to).await.map_err(|e| e.to_nt_status())?;
+    let target = view.locate(to).await?;
     if replace && target.file.is_some_and(|taken| taken != file_index && share.files.is_open(taken)) {
         return Err(ntstatus::STATUS_ACCESS_DENIED);
     }
-    name.link(to, replace).await.map_err(|e| e.to_nt_status())?;
+    name.link(to, replace).await?;
     share.files.entry_changed(target.dir, spared);
     Ok(())
 }
@@ -485,7 +486,7 @@ impl Renaming {
     async fn run(self, share: &ShareBindings, rename: &Rename) -> Result<(), u32> {
         let to = &rename.to;
         let old_name = self.name.path().await.ok();
-        self.name.rename(to, rename.replace).await.map_err(|e| e.to_nt_status())?;
+        self.name.rename(to, rename.replace).await?;
         let is_same = self.from_dir == self.target.dir && old_name.is_some_and(|old| old.file_name() == to.file_name());
         // The directory the entry lands in has a new write time, which Windows reports as a change of that directory.
         if let Some(into) = to.parent().filter(|into| !into.is_root() && !is_same) {
@@ -520,8 +521,8 @@ async fn rename_stream(
     if !rename.to.components().is_empty() {
         return Err(ntstatus::STATUS_SHARING_VIOLATION);
     }
-    let to = name.path().await.map_err(|e| e.to_nt_status())?.with_stream(stream);
-    let target = view.locate(&to).await.map_err(|e| e.to_nt_status())?;
+    let to = name.path().await?.with_stream(stream);
+    let target = view.locate(&to).await?;
     if target.file.is_some_and(|taken| taken != index && share.files.is_open(taken)) {
         return Err(ntstatus::STATUS_ACCESS_DENIED);
     }
@@ -542,12 +543,12 @@ async fn set_basic_info(open: &mut Open, times: [i64; 4], attributes: u32) -> Re
         return Err(ntstatus::STATUS_INVALID_PARAMETER);
     }
     let handle = open.handle.as_ref().ok_or(ntstatus::STATUS_FILE_CLOSED)?;
-    let current = handle.stat().await.map_err(|e| e.to_nt_status())?;
+    let current = handle.stat().await?;
 
     let mut passed = false;
     let wanted_attributes = attributes & VALID_SET_ATTRIBUTES;
     if attributes != 0 && wanted_attributes != current.attributes() & VALID_SET_ATTRIBUTES {
-        handle.set_attributes(wanted_attributes).await.map_err(|e| e.to_nt_status())?;
+        handle.set_attributes(wanted_attributes).await?;
         passed = true;
     }
 
@@ -560,7 +561,7 @@ async fn set_basic_info(open: &mut Open, times: [i64; 4], attributes: u32) -> Re
         change_time: new_time(change, current.change_time),
     };
     if wanted_times != FileTimes::default() {
-        handle.set_times(wanted_times).await.map_err(|e| e.to_nt_status())?;
+        handle.set_times(wanted_times).await?;
         passed = true;
     }
     // What the store keeps decides what changed: one that drops a value,
@@ -617,7 +618,7 @@ async fn truncate(open: &Open, size: u64, allocation: bool, measure: bool) -> Re
     };
     break_leases();
     let before = if allocation || measure {
-        let info = handle.stat().await.map_err(|e| e.to_nt_status())?;
+        let info = handle.stat().await?;
         if allocation && size >= info.end_of_file {
             return Ok(false);
         }
@@ -627,7 +628,7 @@ async fn truncate(open: &Open, size: u64, allocation: bool, measure: bool) -> Re
     };
     let result = handle.truncate(size).await;
     break_leases();
-    result.map_err(|e| e.to_nt_status())?;
+    result?;
     open.restore_fixed_times().await;
     if !measure {
         return Ok(false);
@@ -640,14 +641,14 @@ async fn truncate(open: &Open, size: u64, allocation: bool, measure: bool) -> Re
 async fn set_disposition(open: &Open, delete: bool) -> Result<(), u32> {
     if delete {
         let handle = open.handle.as_ref().ok_or(ntstatus::STATUS_FILE_CLOSED)?;
-        let info = handle.stat().await.map_err(|e| e.to_nt_status())?;
+        let info = handle.stat().await?;
         if info.read_only {
             return Err(ntstatus::STATUS_CANNOT_DELETE);
         }
         if !handle.asks_for_removal() {
             return Err(ntstatus::STATUS_ACCESS_DENIED);
         }
-        if open.is_directory && !handle.dir_is_empty().await.map_err(|e| e.to_nt_status())? {
+        if open.is_directory && !handle.dir_is_empty().await? {
             return Err(ntstatus::STATUS_DIRECTORY_NOT_EMPTY);
         }
     }
@@ -666,12 +667,12 @@ mod tests {
     use tokio::sync::{Notify, RwLock, Semaphore};
 
     use super::*;
-    use crate::access_mask::Access;
     use crate::conn::state::{Session, TreeConnect};
     use crate::files::Sharing;
     use crate::tests::seam::Step;
     use crate::words::{OpenIntent, OpenOptions};
     use crate::{Share, SmbServer};
+    use larder_smb_wire::access_mask::Access;
     use larder_smb_wire::auth::ntlm::Identity;
     use larder_smb_wire::header::{Command, HeaderTail};
     use larder_smb_wire::messages::FileId;

@@ -8,7 +8,7 @@ use tokio::sync::RwLock;
 
 use crate::conn::state::{Connection, Open, Session, TreeConnect};
 use crate::files::UnderWay;
-use crate::ntstatus;
+use larder_smb_wire::ntstatus;
 
 /// A request's tree, or the status without one. The dispatcher finds it once and checks it, and handlers
 /// use what was checked: a second look-up may find a tree that needs encryption and was connected meanwhile.

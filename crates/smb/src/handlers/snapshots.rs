@@ -1,7 +1,7 @@
 //! FSCTL_SRV_ENUMERATE_SNAPSHOTS (MS-SMB2 3.3.5.15.1).
 
-use crate::moment::{LABEL_LEN, Moment};
-use crate::utils::utf16le;
+use larder_smb_wire::moment::{LABEL_LEN, Moment};
+use larder_smb_wire::text::utf16le;
 
 /// NumberOfSnapShots, NumberOfSnapShotsReturned, SnapShotArraySize.
 const HEADER_BYTES: usize = 12;

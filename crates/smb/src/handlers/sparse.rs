@@ -5,15 +5,15 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use crate::access_mask::{FILE_APPEND_DATA, FILE_READ_DATA, FILE_WRITE_ATTRIBUTES, FILE_WRITE_DATA};
 use crate::conn::state::Open;
 use crate::error::SmbError;
 use crate::files::Trigger;
 use crate::handlers::ioctl::response;
 use crate::handlers::response::HandlerResponse;
-use crate::ntstatus;
-use crate::words::FILE_ATTRIBUTE_SPARSE_FILE;
+use larder_smb_wire::access_mask::{FILE_APPEND_DATA, FILE_READ_DATA, FILE_WRITE_ATTRIBUTES, FILE_WRITE_DATA};
+use larder_smb_wire::file_info::FILE_ATTRIBUTE_SPARSE_FILE;
 use larder_smb_wire::messages::IoctlRequest;
+use larder_smb_wire::ntstatus;
 
 /// FILE_ALLOCATED_RANGE_BUFFER (MS-FSCC 2.3.52): FileOffset, Length.
 const RANGE_BYTES: usize = 16;
@@ -131,7 +131,7 @@ async fn query(input: &[u8], open: &Open) -> Result<(Vec<Range<u64>>, bool), u32
         return Err(ntstatus::STATUS_ACCESS_DENIED);
     }
     let handle = open.handle.as_ref().ok_or(ntstatus::STATUS_FILE_CLOSED)?;
-    let info = handle.stat().await.map_err(|e| e.to_nt_status())?;
+    let info = handle.stat().await?;
     let asked = asked.start..asked.end.min(info.end_of_file);
     if asked.is_empty() {
         return Ok((Vec::new(), false));

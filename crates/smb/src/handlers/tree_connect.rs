@@ -6,14 +6,14 @@ use larder_smb_wire::header::{SMB2_FLAGS_SIGNED, Smb2Header};
 use larder_smb_wire::messages::{Dialect, TreeConnectRequest, TreeConnectResponse};
 use tracing::{info, warn};
 
-use crate::access_mask::maximal_access;
 use crate::conn::state::{Connection, TreeConnect};
 use crate::handlers::response::{Answered, HandlerResponse};
 use crate::handlers::shared::lookup_session;
-use crate::ntstatus;
 use crate::share::Admitted;
 use crate::state::ServerState;
-use crate::utils::utf16le_to_units;
+use larder_smb_wire::access_mask::maximal_access;
+use larder_smb_wire::ntstatus;
+use larder_smb_wire::text::utf16le_to_units;
 
 const SHARE_TYPE_DISK: u8 = 0x01;
 const SHARE_TYPE_PIPE: u8 = 0x02;

@@ -7,7 +7,7 @@ use larder_smb_wire::header::Smb2Header;
 use crate::conn::state::Connection;
 use crate::handlers::response::{Answered, HandlerResponse};
 use crate::handlers::shared::lookup_session;
-use crate::ntstatus;
+use larder_smb_wire::ntstatus;
 
 pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header) -> Answered {
     let tid = hdr.tree_id().ok_or(ntstatus::STATUS_INVALID_PARAMETER)?;

@@ -8,14 +8,14 @@ use bytes::Bytes;
 use larder_smb_wire::header::Smb2Header;
 use larder_smb_wire::messages::{Dialect, WriteRequest, WriteResponse};
 
-use crate::access_mask::{FILE_APPEND_DATA, FILE_WRITE_DATA};
 use crate::conn::state::{Connection, Open};
 use crate::door::handle::FileHandle;
 use crate::files::Trigger;
 use crate::handlers::create::{FILE_NO_INTERMEDIATE_BUFFERING, WRITE_THROUGH_OPTIONS};
 use crate::handlers::response::{Answered, HandlerResponse};
 use crate::handlers::shared::{RequestTree, begin_change, channel_is_valid, open_of};
-use crate::ntstatus;
+use larder_smb_wire::access_mask::{FILE_APPEND_DATA, FILE_WRITE_DATA};
+use larder_smb_wire::ntstatus;
 
 /// Largest DataOffset of a WRITE that carries its data inline (MS-SMB2
 /// 3.3.5.13).
@@ -98,7 +98,7 @@ async fn check_access(req: &WriteRequest, open: &Open, handle: &FileHandle) -> R
         return Err(ntstatus::STATUS_ACCESS_DENIED);
     }
     if req.length > 0 && !can_write {
-        let size = handle.stat().await.map_err(|e| e.to_nt_status())?.end_of_file;
+        let size = handle.stat().await?.end_of_file;
         if req.offset < size {
             return Err(ntstatus::STATUS_ACCESS_DENIED);
         }

@@ -2,12 +2,12 @@
 
 use tracing::{debug, warn};
 
-use super::association::Step;
-use super::pdu::Header;
 use super::pipe::{Pipe, Read, State};
 use super::srvsvc;
-use crate::ntstatus;
 use crate::state::ServerState;
+use larder_smb_wire::ntstatus;
+use larder_smb_wire::rpc::association::Step;
+use larder_smb_wire::rpc::pdu::Header;
 
 impl Pipe {
     /// Writes `data` to the server end. Every reply it causes is queued

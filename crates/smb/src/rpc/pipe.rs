@@ -8,10 +8,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::association::Association;
 use crate::files::OpenSlot;
 use crate::share::Caller;
 use larder_smb_wire::messages::FileId;
+use larder_smb_wire::rpc::association::Association;
 use tokio::sync::{Mutex, Notify};
 
 /// Pipes one connection may hold open at once.
@@ -200,16 +200,18 @@ impl Drop for State {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::time::Duration;
 
     use std::sync::LazyLock;
 
     use super::*;
-    use crate::ntstatus;
-    use crate::rpc::pdu::tests::{BIND_3CTX, unhex};
-    use crate::rpc::pdu::{NCA_SERVER_TOO_BUSY, PTYPE_BIND_ACK, PTYPE_FAULT};
     use crate::state::ServerState;
+    use larder_smb_wire::ntstatus;
+    use larder_smb_wire::rpc::pdu::{NCA_SERVER_TOO_BUSY, PTYPE_BIND_ACK, PTYPE_FAULT};
+
+    /// A bind as Samba sends it, with three contexts.
+    pub(crate) const BIND_3CTX: &str = "05000b0310000000a000000002000000b810b810000000000300000000000100c84f324b7016d30112785a47bf6ee18803000000045d888aeb1cc9119fe808002b1048600200000001000100c84f324b7016d30112785a47bf6ee1880300000033057171babe37498319b5dbef9ccc360100000002000100c84f324b7016d30112785a47bf6ee188030000002c1cb76c12984045030000000000000001000000";
 
     /// A server the calls in these tests run against.
     static SERVER: LazyLock<Arc<ServerState>> = LazyLock::new(|| {
@@ -260,7 +262,7 @@ mod tests {
     async fn a_read_takes_from_one_message_only() {
         let pipe = pipe();
         assert_eq!(pipe.read(100).await, Read::Empty);
-        let mut writes = unhex(BIND_3CTX);
+        let mut writes = hex::decode(BIND_3CTX).unwrap();
         writes.extend(request(2, 15));
         pipe.write(&SERVER, &writes).await.unwrap();
 
@@ -279,7 +281,7 @@ mod tests {
     #[tokio::test]
     async fn transceive_refuses_while_a_reply_is_unread() {
         let pipe = pipe();
-        pipe.write(&SERVER, &unhex(BIND_3CTX)).await.unwrap();
+        pipe.write(&SERVER, &hex::decode(BIND_3CTX).unwrap()).await.unwrap();
         assert_eq!(pipe.transceive(&SERVER, &request(2, 15), 4280).await, Err(ntstatus::STATUS_PIPE_BUSY));
         data(pipe.read(4280).await);
         let (fault, _) = data(pipe.transceive(&SERVER, &request(2, 15), 4280).await.unwrap());
@@ -291,7 +293,10 @@ mod tests {
     async fn after_a_protocol_error_the_replies_drain_and_the_pipe_disconnects() {
         let pipe = pipe();
         pipe.write(&SERVER, &request(1, 15)).await.unwrap();
-        assert_eq!(pipe.write(&SERVER, &unhex(BIND_3CTX)).await, Err(ntstatus::STATUS_PIPE_DISCONNECTED));
+        assert_eq!(
+            pipe.write(&SERVER, &hex::decode(BIND_3CTX).unwrap()).await,
+            Err(ntstatus::STATUS_PIPE_DISCONNECTED)
+        );
         let (nak, _) = data(pipe.read(4280).await);
         assert_eq!(nak.len(), 24);
         assert_eq!(pipe.read(4280).await, Read::Disconnected);
@@ -301,7 +306,7 @@ mod tests {
     #[tokio::test]
     async fn a_write_past_the_outbox_limit_ends_the_association() {
         let pipe = pipe();
-        pipe.write(&SERVER, &unhex(BIND_3CTX)).await.unwrap();
+        pipe.write(&SERVER, &hex::decode(BIND_3CTX).unwrap()).await.unwrap();
         data(pipe.read(4280).await);
         // Each request queues a 32-byte fault; the limit is crossed by the
         // request that comes after 32768 of them.
@@ -324,7 +329,7 @@ mod tests {
         let budget = Arc::default();
         let pipes: Vec<Pipe> = (0..5).map(|_| pipe_on(&budget).unwrap()).collect();
         for pipe in &pipes {
-            pipe.write(&SERVER, &unhex(BIND_3CTX)).await.unwrap();
+            pipe.write(&SERVER, &hex::decode(BIND_3CTX).unwrap()).await.unwrap();
             data(pipe.read(4280).await);
         }
         // 1000 KiB of faults on each of four pipes stays under each pipe's
@@ -377,7 +382,7 @@ mod tests {
     async fn a_request_being_reassembled_counts_against_the_budget() {
         let budget = Arc::default();
         let pipe = pipe_on(&budget).unwrap();
-        pipe.write(&SERVER, &unhex(BIND_3CTX)).await.unwrap();
+        pipe.write(&SERVER, &hex::decode(BIND_3CTX).unwrap()).await.unwrap();
         data(pipe.read(4280).await);
         let base = budget.held_bytes();
         let mut first = request(5, 15);
@@ -397,7 +402,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_reply_queued_while_a_reader_finds_the_pipe_empty_wakes_it() {
         let pipe = Arc::new(pipe());
-        pipe.write(&SERVER, &unhex(BIND_3CTX)).await.unwrap();
+        pipe.write(&SERVER, &hex::decode(BIND_3CTX).unwrap()).await.unwrap();
         data(pipe.read(4280).await);
         // The reader stops between finding the pipe empty and waiting;
         // the reply is queued then.
@@ -419,7 +424,7 @@ mod tests {
     #[tokio::test]
     async fn waiting_readers_are_served_in_order() {
         let pipe = Arc::new(pipe());
-        pipe.write(&SERVER, &unhex(BIND_3CTX)).await.unwrap();
+        pipe.write(&SERVER, &hex::decode(BIND_3CTX).unwrap()).await.unwrap();
         data(pipe.read(4280).await);
         let first = tokio::spawn({
             let pipe = Arc::clone(&pipe);

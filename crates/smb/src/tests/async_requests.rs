@@ -11,7 +11,6 @@ use crate::dispatch::dispatch_frame;
 use crate::door::view::VisitedShare;
 use crate::error::SmbError;
 use crate::files::LEASE_BREAK_TIMEOUT;
-use crate::ntstatus;
 use crate::state::ServerState;
 use crate::tests::peer::{KEY, Peer, header, status};
 use crate::tests::seam::Step;
@@ -24,6 +23,7 @@ use larder_smb_wire::messages::{
     CloseRequest, CreateContext, CreateRequest, CreateResponse, FileId, LeaseBreakAck, LeaseBreakNotification,
     LeaseContext, WriteRequest,
 };
+use larder_smb_wire::ntstatus;
 
 const LEASE_KEY: [u8; 16] = [0xA1; 16];
 pub(super) const READ_WRITE: u32 = 0x3;
@@ -39,7 +39,7 @@ pub(super) fn create_body(access: u32, share: u32, lease: bool) -> Vec<u8> {
 /// A CREATE of f.txt asking for the lease state `lease` under
 /// `LEASE_KEY`.
 fn create_body_with(access: u32, share: u32, lease: Option<u32>) -> Vec<u8> {
-    let name = crate::utils::utf16le("f.txt");
+    let name = larder_smb_wire::text::utf16le("f.txt");
     let mut contexts = Vec::new();
     if let Some(state) = lease {
         let data = LeaseContext { key: LEASE_KEY, state, ..LeaseContext::default() }.encode();

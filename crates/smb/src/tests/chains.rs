@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::async_requests::{DELETE, READ_ATTRIBUTES, READ_WRITE, SHARE_READ_WRITE, close_body, create_body, server};
 use super::notify::split;
-use crate::ntstatus::{STATUS_PENDING, STATUS_SUCCESS};
 use crate::state::ServerState;
 use crate::tests::peer::{KEY, Peer, header, status};
 use larder_smb_wire::crypto::encrypt::is_transform;
@@ -13,6 +12,7 @@ use larder_smb_wire::header::{
     Command, SMB2_FLAGS_ASYNC_COMMAND, SMB2_FLAGS_RELATED_OPERATIONS, SMB2_FLAGS_SIGNED, Smb2Header,
 };
 use larder_smb_wire::messages::{FileId, LockElement, LockRequest};
+use larder_smb_wire::ntstatus::{STATUS_PENDING, STATUS_SUCCESS};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Protection {

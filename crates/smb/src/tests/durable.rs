@@ -18,8 +18,6 @@ use crate::door::view::VisitedShare;
 use crate::error::{SmbError, SmbResult};
 use crate::files::OpenSlot;
 use crate::files::{LEASE_BREAK_TIMEOUT, LeaseId};
-use crate::ntstatus;
-use crate::path::SmbPath;
 use crate::state::ServerState;
 use crate::tests::peer::{KEY, Peer, header, status};
 use crate::tests::seam::Step;
@@ -32,6 +30,8 @@ use larder_smb_wire::messages::{
     CreateContext, CreateRequest, CreateResponse, Dialect, FileId, LeaseBreakAck, LeaseBreakNotification, LeaseContext,
     LockElement, LockRequest, ReadRequest, ReadResponse, WriteRequest,
 };
+use larder_smb_wire::ntstatus;
+use larder_smb_wire::path::SmbPath;
 
 const CLIENT: Uuid = Uuid::from_bytes([0xC1; 16]);
 const LEASE_KEY: [u8; 16] = [0xD1; 16];
@@ -105,7 +105,7 @@ impl Open {
     }
 
     fn body(self) -> Vec<u8> {
-        let name = crate::utils::utf16le(self.name.unwrap_or("f.txt"));
+        let name = larder_smb_wire::text::utf16le(self.name.unwrap_or("f.txt"));
         let mut list = Vec::new();
         if let Some(state) = self.lease {
             list.push(CreateContext {
@@ -408,7 +408,7 @@ async fn a_kept_open_that_wrote_reports_the_write_when_it_expires() {
         .buffer;
     // MODIFIED f.txt.
     assert_eq!(entries[4..8], 3u32.to_le_bytes());
-    assert_eq!(entries[12..], crate::utils::utf16le("f.txt"));
+    assert_eq!(entries[12..], larder_smb_wire::text::utf16le("f.txt"));
 }
 
 #[tokio::test(start_paused = true)]

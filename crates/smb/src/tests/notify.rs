@@ -9,7 +9,6 @@ use std::time::Duration;
 use crate::config::ConfigHandle;
 use crate::door::view::VisitedShare;
 use crate::files::MAX_WATCHES_PER_CONNECTION;
-use crate::ntstatus;
 use crate::state::ServerState;
 use crate::tests::peer::{KEY, Peer, header, status};
 use crate::tests::seam::Step;
@@ -25,6 +24,7 @@ use larder_smb_wire::messages::{
     ChangeNotifyRequest, ChangeNotifyResponse, CloseRequest, CreateRequest, CreateResponse, FileId, QueryInfoRequest,
     SetInfoRequest, WriteRequest,
 };
+use larder_smb_wire::ntstatus;
 
 const LIST: u32 = 0x0012_0089;
 const DELETE: u32 = 0x0001_0000;
@@ -35,7 +35,7 @@ const FILE_DELETE_ON_CLOSE: u32 = 0x1000;
 const NAMES: u32 = 0x3;
 
 fn create_body(name: &str, access: u32, disposition: u32, options: u32) -> Vec<u8> {
-    let name = crate::utils::utf16le(name);
+    let name = larder_smb_wire::text::utf16le(name);
     let mut padded = name.clone();
     padded.resize(padded.len().next_multiple_of(8), 0);
     let mut body = Vec::new();
@@ -578,7 +578,7 @@ async fn rename_status(
     let (_, reply) = peer.request(state, Command::Create, &body).await;
     assert_eq!(status(&reply), 0, "open {name} for renaming");
     let file_id = CreateResponse::parse(&reply[SMB2_HEADER_LEN..]).expect("create response").file_id;
-    let target = crate::utils::utf16le(to);
+    let target = larder_smb_wire::text::utf16le(to);
     let mut buffer = vec![u8::from(replace)];
     buffer.extend_from_slice(&[0; 15]);
     buffer.extend_from_slice(&(target.len() as u32).to_le_bytes());

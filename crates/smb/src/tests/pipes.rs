@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::door::view::VisitedShare;
-use crate::ntstatus;
-use crate::rpc::pdu::PTYPE_FAULT;
-use crate::rpc::pdu::tests::{BIND_3CTX, unhex};
+use crate::rpc::pipe::tests::BIND_3CTX;
 use crate::state::ServerState;
 use crate::tests::peer::{Peer, header, status};
 use crate::{Access, Share, SmbServer};
@@ -15,6 +13,8 @@ use larder_smb_wire::header::{Command, SMB2_FLAGS_ASYNC_COMMAND, SMB2_HEADER_LEN
 use larder_smb_wire::messages::{
     CloseRequest, CreateRequest, CreateResponse, FileId, ReadRequest, ReadResponse, WriteRequest,
 };
+use larder_smb_wire::ntstatus;
+use larder_smb_wire::rpc::pdu::PTYPE_FAULT;
 
 /// FILE_GENERIC_READ | FILE_GENERIC_WRITE.
 const PIPE_ACCESS: u32 = 0x0012_019F;
@@ -33,7 +33,7 @@ async fn server() -> Arc<ServerState> {
 }
 
 fn create_body(name: &str) -> Vec<u8> {
-    let name = crate::utils::utf16le(name);
+    let name = larder_smb_wire::text::utf16le(name);
     let mut body = Vec::new();
     CreateRequest {
         structure_size: 57,
@@ -124,7 +124,7 @@ async fn bound_pipe(state: &Arc<ServerState>, peer: &mut Peer) -> FileId {
     let (_, reply) = peer.request(state, Command::Create, &create_body("srvsvc")).await;
     assert_eq!(status(&reply), 0);
     let file_id = CreateResponse::parse(&reply[SMB2_HEADER_LEN..]).expect("create response").file_id;
-    let (_, reply) = peer.request(state, Command::Write, &write_body(file_id, &unhex(BIND_3CTX))).await;
+    let (_, reply) = peer.request(state, Command::Write, &write_body(file_id, &hex::decode(BIND_3CTX).unwrap())).await;
     assert_eq!(status(&reply), 0);
     let (_, reply) = peer.request(state, Command::Read, &read_body(file_id)).await;
     assert_eq!(status(&reply), 0);

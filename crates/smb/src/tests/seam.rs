@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 
 use crate::error::SmbResult;
 use crate::files::FileTable;
-use crate::path::SmbPath;
 use crate::words::{FileTimes, OpenIntent};
+use larder_smb_wire::path::SmbPath;
 
 /// What is about to happen, or has happened.
 pub(crate) enum Step<'s> {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use tracing::debug;
 
 use super::request::{CreateArgs, FILE_SUPERSEDE, GRANTABLE_LEASE, REPLAYABLE_ACCESS};
-use crate::access_mask::{FILE_APPEND_DATA, FILE_READ_DATA, FILE_WRITE_DATA};
 use crate::conn::outbound::Notified;
 use crate::conn::state::{Connection, Open, TreeConnect};
 use crate::door::handle::FileHandle;
@@ -23,17 +22,16 @@ use crate::handlers::create_contexts::{
 use crate::handlers::extended;
 use crate::handlers::response::HandlerResponse;
 use crate::handlers::shared::still_connected;
-use crate::info_class::VOLUME_SERIAL_NUMBER;
-use crate::ntstatus;
-use crate::path::SmbPath;
 use crate::share::ShareBindings;
 use crate::state::ServerState;
-use crate::words::{
-    FILE_ATTRIBUTE_ARCHIVE, FILE_ATTRIBUTE_READONLY, FileInfo, FileTimes, Located, OpenAction, OpenIntent, OpenOptions,
-    VALID_SET_ATTRIBUTES,
-};
+use crate::words::{FileTimes, Located, OpenAction, OpenIntent, OpenOptions};
+use larder_smb_wire::access_mask::{FILE_APPEND_DATA, FILE_READ_DATA, FILE_WRITE_DATA};
+use larder_smb_wire::file_info::{FILE_ATTRIBUTE_ARCHIVE, FILE_ATTRIBUTE_READONLY, FileInfo, VALID_SET_ATTRIBUTES};
 use larder_smb_wire::header::Smb2Header;
+use larder_smb_wire::info_class::VOLUME_SERIAL_NUMBER;
 use larder_smb_wire::messages::{CreateContext, DurableResponse, FileId};
+use larder_smb_wire::ntstatus;
+use larder_smb_wire::path::SmbPath;
 
 /// Where an attempt to open stands.
 pub(super) enum Stage {

@@ -5,23 +5,24 @@ use std::sync::Arc;
 use tracing::warn;
 use uuid::Uuid;
 
-use crate::access_mask::{
-    DELETE, FILE_APPEND_DATA, FILE_EXECUTE, FILE_READ_DATA, FILE_WRITE_DATA, MAXIMUM_ALLOWED, granted_access,
-    maximal_access,
-};
 use crate::conn::state::{Connection, TreeConnect};
 use crate::door::view::VisitedShare;
 use crate::files::{LeaseRequest, LeaseState, LeaseVersion, Sharing};
 use crate::handlers::create_contexts::{ContextQueries, DurableAsk, lease_request, oplock_request};
 use crate::handlers::reconnect::Reconnect;
 use crate::handlers::shared::{RequestTree, lookup_session};
-use crate::ntstatus;
-use crate::path::SmbPath;
 use crate::share::ShareBindings;
-use crate::utils::utf16le_to_units;
-use crate::words::{FILE_ATTRIBUTE_READONLY, OpenIntent, OpenOptions, VALID_SET_ATTRIBUTES};
+use crate::words::{OpenIntent, OpenOptions};
+use larder_smb_wire::access_mask::{
+    DELETE, FILE_APPEND_DATA, FILE_EXECUTE, FILE_READ_DATA, FILE_WRITE_DATA, MAXIMUM_ALLOWED, granted_access,
+    maximal_access,
+};
+use larder_smb_wire::file_info::{FILE_ATTRIBUTE_READONLY, VALID_SET_ATTRIBUTES};
 use larder_smb_wire::header::Smb2Header;
 use larder_smb_wire::messages::{CreateRequest, Dialect, FileId, OplockLevel};
+use larder_smb_wire::ntstatus;
+use larder_smb_wire::path::SmbPath;
+use larder_smb_wire::text::utf16le_to_units;
 
 // CreateOptions
 const FILE_DIRECTORY_FILE: u32 = 0x0000_0001;
@@ -138,7 +139,7 @@ impl CreateArgs {
         let form = Form::of(&req, &units, &path)?;
         // MS-SMB2 3.3.5.9.4.
         let path = match queries.timewarp {
-            Some(Some(moment)) => path.at(moment).map_err(|e| e.to_nt_status())?,
+            Some(Some(moment)) => path.at(moment)?,
             Some(None) => return Err(ntstatus::STATUS_OBJECT_NAME_NOT_FOUND),
             None => path,
         };
@@ -222,7 +223,7 @@ fn relative_path(req: &CreateRequest, share: &ShareBindings) -> Result<(Vec<u16>
     if units.first() == Some(&u16::from(b'\\')) {
         return Err(ntstatus::STATUS_INVALID_PARAMETER);
     }
-    let path = SmbPath::from_utf16(&units).map_err(|e| e.to_nt_status())?;
+    let path = SmbPath::from_utf16(&units)?;
     if path.stream().is_some() && !share.view().is_some_and(VisitedShare::keeps_streams) {
         return Err(ntstatus::STATUS_OBJECT_NAME_INVALID);
     }

@@ -11,17 +11,17 @@ const FIRST_REFERENT: u32 = 0x0002_0000;
 
 /// Reads a request stub. Every read returns `None` past the end of the
 /// stub or on a value the rules here refuse.
-pub(crate) struct NdrReader<'a> {
+pub struct NdrReader<'a> {
     stub: &'a [u8],
     at: usize,
 }
 
 impl<'a> NdrReader<'a> {
-    pub(crate) fn new(stub: &'a [u8]) -> Self {
+    pub fn new(stub: &'a [u8]) -> Self {
         Self { stub, at: 0 }
     }
 
-    pub(crate) fn u32(&mut self) -> Option<u32> {
+    pub fn u32(&mut self) -> Option<u32> {
         let at = self.at.next_multiple_of(4);
         let bytes = self.stub.get(at..at + 4)?;
         self.at = at + 4;
@@ -29,14 +29,14 @@ impl<'a> NdrReader<'a> {
     }
 
     /// A unique pointer (C706 14.3.10): whether its referent follows.
-    pub(crate) fn pointer(&mut self) -> Option<bool> {
+    pub fn pointer(&mut self) -> Option<bool> {
         Some(self.u32()? != 0)
     }
 
     /// A conformant varying string of UTF-16 units (C706 14.3.4.2), without
     /// its terminating NUL when it has one. The offset must be 0, and the
     /// string must hold 1 to 1024 units, no more than its maximum count.
-    pub(crate) fn string(&mut self) -> Option<Vec<u16>> {
+    pub fn string(&mut self) -> Option<Vec<u16>> {
         let max_count = self.u32()?;
         let offset = self.u32()?;
         let actual_count = self.u32()?;
@@ -55,23 +55,25 @@ impl<'a> NdrReader<'a> {
 }
 
 /// Writes a response stub.
-pub(crate) struct NdrWriter {
+pub struct NdrWriter {
     stub: Vec<u8>,
     next_referent: u32,
 }
 
-impl NdrWriter {
-    pub(crate) fn new() -> Self {
+impl Default for NdrWriter {
+    fn default() -> Self {
         Self { stub: Vec::new(), next_referent: FIRST_REFERENT }
     }
+}
 
-    pub(crate) fn u32(&mut self, value: u32) {
+impl NdrWriter {
+    pub fn u32(&mut self, value: u32) {
         self.stub.resize(self.stub.len().next_multiple_of(4), 0);
         self.stub.extend_from_slice(&value.to_le_bytes());
     }
 
     /// A unique or embedded pointer: a new referent id, or 0 for NULL.
-    pub(crate) fn pointer(&mut self, present: bool) {
+    pub fn pointer(&mut self, present: bool) {
         if present {
             let id = self.next_referent;
             self.next_referent += 4;
@@ -82,7 +84,7 @@ impl NdrWriter {
     }
 
     /// A conformant varying string of `text` and its terminating NUL.
-    pub(crate) fn string(&mut self, text: &str) {
+    pub fn string(&mut self, text: &str) {
         let units: Vec<u16> = text.encode_utf16().chain([0]).collect();
         let count = u32::try_from(units.len()).expect("a short string");
         self.u32(count);
@@ -93,13 +95,13 @@ impl NdrWriter {
         }
     }
 
-    pub(crate) fn finish(self) -> Vec<u8> {
+    pub fn finish(self) -> Vec<u8> {
         self.stub
     }
 }
 
 /// Bytes [`NdrWriter::string`] takes for `text`, padding to 4 included.
-pub(crate) fn string_len(text: &str) -> usize {
+pub fn string_len(text: &str) -> usize {
     12 + (2 * (text.encode_utf16().count() + 1)).next_multiple_of(4)
 }
 
@@ -114,7 +116,7 @@ mod tests {
     #[test]
     fn strings_take_their_nul_and_pad_to_4() {
         for (text, len) in [("", 16), ("a", 16), ("ab", 20), ("abc", 20), ("\u{1F9A4}", 20)] {
-            let mut w = NdrWriter::new();
+            let mut w = NdrWriter::default();
             w.string(text);
             w.u32(7);
             let stub = w.finish();
@@ -125,14 +127,14 @@ mod tests {
             assert_eq!(r.u32(), Some(7));
         }
         // Max and actual count include the NUL; two units for U+1F9A4.
-        let mut w = NdrWriter::new();
+        let mut w = NdrWriter::default();
         w.string("\u{1F9A4}");
         assert_eq!(&w.finish()[..12], [3, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0]);
     }
 
     #[test]
     fn referent_ids_count_from_0x20000_and_skip_null() {
-        let mut w = NdrWriter::new();
+        let mut w = NdrWriter::default();
         w.pointer(true);
         w.pointer(false);
         w.pointer(true);

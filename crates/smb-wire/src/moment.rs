@@ -7,11 +7,12 @@
 //!   named the moment. So a file of the past and the file of today have different paths in every table.
 //! - `moment.whole_seconds`: a moment is a second of UTC, because the component has no fractions.
 
-use crate::utils::FILETIME_OFFSET;
+/// Ticks of 100 ns from 1601-01-01, where FILETIME begins, to 1970-01-01.
+pub const FILETIME_OFFSET: u64 = 116_444_736_000_000_000;
 
 const PREFIX: &str = "@GMT-";
 /// Characters of the component.
-pub(crate) const LABEL_LEN: usize = 24;
+pub const LABEL_LEN: usize = 24;
 const SECONDS_PER_DAY: i64 = 86_400;
 const TICKS_PER_SECOND: u64 = 10_000_000;
 /// From 1601-01-01T00:00:00 until, without, 10000-01-01T00:00:00, as the component and FILETIME can say it.
@@ -35,7 +36,7 @@ impl Moment {
     }
 
     /// A timewarp token; 0 is none. Fractions of the second are dropped.
-    pub(crate) fn from_filetime(ticks: u64) -> Option<Self> {
+    pub fn from_filetime(ticks: u64) -> Option<Self> {
         if ticks == 0 {
             return None;
         }

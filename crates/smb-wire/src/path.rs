@@ -1,12 +1,8 @@
-//! `SmbPath`: validated, normalized SMB path used between dispatcher and
-//! backend.
-//!
-//! Handlers decode wire names to `&[u16]` and build an `SmbPath` with
-//! `from_utf16`; backends can use it without further checks.
+//! Paths of a share, as clients name them (MS-FSCC 2.1.5). One that has become an [`SmbPath`] needs
+//! no further checks. What is none fails with the NTSTATUS that its client is answered with.
 
 use std::str::FromStr;
 
-use crate::error::{SmbError, SmbResult};
 use crate::moment::Moment;
 use crate::ntstatus;
 
@@ -37,19 +33,18 @@ impl SmbPath {
 
     /// Construct from a UTF-16 code-unit slice (already decoded from UTF-16LE
     /// wire bytes).
-    pub fn from_utf16(units: &[u16]) -> SmbResult<Self> {
-        let s = decode_utf16_strict(units)?;
-        s.parse()
+    pub fn from_utf16(units: &[u16]) -> Result<Self, u32> {
+        String::from_utf16(units).map_err(|_| ntstatus::STATUS_OBJECT_NAME_INVALID)?.parse()
     }
 
-    fn parse_components(s: &str) -> SmbResult<Self> {
+    fn parse_components(s: &str) -> Result<Self, u32> {
         // Strip a leading separator (clients sometimes prefix `\` or `/`).
         let trimmed = s.strip_prefix('\\').or_else(|| s.strip_prefix('/')).unwrap_or(s);
         if trimmed.is_empty() {
             return Ok(Self::root());
         }
         if trimmed.encode_utf16().count() > MAX_PATH_UNITS {
-            return Err(SmbError::NameInvalid);
+            return Err(ntstatus::STATUS_OBJECT_NAME_INVALID);
         }
 
         let (trimmed, stream) = split_stream(trimmed)?;
@@ -60,7 +55,7 @@ impl SmbPath {
         // 2. Reject forbidden characters anywhere in the path. `\` and `/`
         //    are separators here.
         if trimmed.chars().any(|c| is_control(c) || is_forbidden(c)) {
-            return Err(SmbError::NameInvalid);
+            return Err(ntstatus::STATUS_OBJECT_NAME_INVALID);
         }
 
         // 3. Split on `\` or `/`; reject `.`, `..` and empty components (MS-FSCC 2.1.5.1).
@@ -68,14 +63,14 @@ impl SmbPath {
         for raw in trimmed.split(['\\', '/']) {
             if raw.is_empty() || raw == "." {
                 // Doubled separator like `foo\\bar`: reject.
-                return Err(SmbError::NameInvalid);
+                return Err(ntstatus::STATUS_OBJECT_NAME_INVALID);
             }
             if raw == ".." {
-                return Err(SmbError::Status(ntstatus::STATUS_OBJECT_PATH_SYNTAX_BAD));
+                return Err(ntstatus::STATUS_OBJECT_PATH_SYNTAX_BAD);
             }
             // 4. Length.
             if raw.encode_utf16().count() > MAX_COMPONENT_UNITS {
-                return Err(SmbError::NameInvalid);
+                return Err(ntstatus::STATUS_OBJECT_NAME_INVALID);
             }
             components.push(raw.to_string());
         }
@@ -90,9 +85,9 @@ impl SmbPath {
     }
 
     /// The same in the share as it was at `moment`. Fails for a path that names a moment itself.
-    pub(crate) fn at(&self, moment: Moment) -> SmbResult<SmbPath> {
+    pub fn at(&self, moment: Moment) -> Result<SmbPath, u32> {
         if self.moment().is_some() {
-            return Err(SmbError::NameInvalid);
+            return Err(ntstatus::STATUS_OBJECT_NAME_INVALID);
         }
         let components = std::iter::once(moment.label()).chain(self.components.iter().cloned()).collect();
         Ok(SmbPath { components, stream: self.stream.clone() })
@@ -137,7 +132,7 @@ impl SmbPath {
 
     /// Validate `last` and append its components to this path.
     #[cfg(test)]
-    pub fn join(&self, last: &str) -> SmbResult<SmbPath> {
+    pub fn join(&self, last: &str) -> Result<SmbPath, u32> {
         // Run `last` through the same validator (treating it as a single-
         // component path).
         let extra = last.parse::<SmbPath>()?;
@@ -158,10 +153,10 @@ impl SmbPath {
 }
 
 /// Moves the component that names a moment to the front (`moment.leads_the_path`). A path leads to one moment at most.
-fn lead_with_moment(components: &mut [String]) -> SmbResult<()> {
+fn lead_with_moment(components: &mut [String]) -> Result<(), u32> {
     let mut moments = (0..components.len()).filter(|&at| Moment::from_label(&components[at]).is_some());
     match (moments.next(), moments.next()) {
-        (_, Some(_)) => Err(SmbError::NameInvalid),
+        (_, Some(_)) => Err(ntstatus::STATUS_OBJECT_NAME_INVALID),
         (Some(at), None) => {
             components[..=at].rotate_right(1);
             Ok(())
@@ -171,7 +166,7 @@ fn lead_with_moment(components: &mut [String]) -> SmbResult<()> {
 }
 
 /// Takes the stream off the last component.
-fn split_stream(path: &str) -> SmbResult<(&str, Option<String>)> {
+fn split_stream(path: &str) -> Result<(&str, Option<String>), u32> {
     let last = path.rfind(['\\', '/']).map_or(0, |at| at + 1);
     let Some(colon) = path[last..].find(':') else { return Ok((path, None)) };
     let (file, stream) = (&path[..last + colon], &path[last + colon + 1..]);
@@ -184,13 +179,13 @@ fn split_stream(path: &str) -> SmbResult<(&str, Option<String>)> {
         None => !stream.is_empty(),
     };
     if !is_valid || stream.contains('\0') || stream.encode_utf16().count() > MAX_COMPONENT_UNITS {
-        return Err(SmbError::NameInvalid);
+        return Err(ntstatus::STATUS_OBJECT_NAME_INVALID);
     }
     Ok((file, (!stream.is_empty()).then(|| stream.to_owned())))
 }
 
 impl FromStr for SmbPath {
-    type Err = SmbError;
+    type Err = u32;
 
     fn from_str(s: &str) -> Result<Self, Self::Err> {
         Self::parse_components(s)
@@ -211,7 +206,7 @@ const MAX_PATH_UNITS: usize = 32_760;
 
 /// True if `name` is one filename component that `SmbPath` accepts, so a
 /// client that sees it in a listing can open it.
-pub(crate) fn is_valid_component(name: &str) -> bool {
+pub fn is_valid_component(name: &str) -> bool {
     !name.is_empty()
         && name != "."
         && name != ".."
@@ -223,7 +218,7 @@ pub(crate) fn is_valid_component(name: &str) -> bool {
 /// True if `pattern` is a valid QUERY_DIRECTORY search pattern (MS-FSA
 /// 2.1.5.6.3): a filename component in which the wildcards `* ? < > "` may
 /// appear, or `.` or `..`.
-pub(crate) fn is_valid_pattern(pattern: &str) -> bool {
+pub fn is_valid_pattern(pattern: &str) -> bool {
     !pattern.is_empty()
         && pattern.encode_utf16().count() <= MAX_COMPONENT_UNITS
         && !pattern.chars().any(|c| is_control(c) || matches!(c, ':' | '|' | '\\' | '/'))
@@ -235,12 +230,6 @@ fn is_control(c: char) -> bool {
 
 fn is_forbidden(c: char) -> bool {
     matches!(c, '<' | '>' | ':' | '"' | '|' | '?' | '*')
-}
-
-fn decode_utf16_strict(units: &[u16]) -> SmbResult<String> {
-    // Reject unpaired surrogates explicitly. `String::from_utf16` does this
-    // already; we surface its error as NameInvalid.
-    String::from_utf16(units).map_err(|_| SmbError::NameInvalid)
 }
 
 #[cfg(test)]

@@ -5,8 +5,6 @@
 //! A protocol error ends the association: the client is sent a bind_nak
 //! before the bind and a fault after it, and nothing more is read.
 
-use tracing::debug;
-
 use super::pdu::{
     self, Body, ContextElem, ContextResult, FAULT_ACCESS_DENIED, Header, MAX_FRAG, NCA_PROTO_ERROR,
     NCA_SERVER_TOO_BUSY, NCA_UNK_IF, NDR, PFC_DID_NOT_EXECUTE, PFC_FIRST_FRAG, PFC_LAST_FRAG, PTYPE_ALTER_CONTEXT,
@@ -50,7 +48,7 @@ const FIRST_AND_LAST: u8 = PFC_FIRST_FRAG | PFC_LAST_FRAG;
 
 /// A complete request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Call {
+pub struct Call {
     pub call_id: u32,
     pub context_id: u16,
     pub opnum: u16,
@@ -59,7 +57,7 @@ pub(crate) struct Call {
 
 /// How a call failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Fault {
+pub struct Fault {
     pub status: u32,
     /// The call failed before the operation ran.
     pub did_not_execute: bool,
@@ -67,14 +65,14 @@ pub(crate) struct Fault {
 
 /// What a PDU the association received asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Step {
+pub enum Step {
     /// Send this PDU to the client.
     Send(Vec<u8>),
     /// Run this call and send its [`Association::reply`].
     Call(Call),
 }
 
-pub(crate) struct Association {
+pub struct Association {
     bound: bool,
     closed: bool,
     /// Largest fragment either side sends, once bound.
@@ -107,12 +105,12 @@ impl Default for Association {
 
 impl Association {
     /// Whether the association has ended.
-    pub(crate) fn is_closed(&self) -> bool {
+    pub fn is_closed(&self) -> bool {
         self.closed
     }
 
     /// Bytes kept for a PDU or a request that is not whole yet.
-    pub(crate) fn held(&self) -> usize {
+    pub fn held(&self) -> usize {
         self.inbox.capacity() + self.partial.as_ref().map_or(0, |call| call.stub.capacity())
     }
 
@@ -122,7 +120,7 @@ impl Association {
     /// span writes and a write may hold several. A frag_length below 16,
     /// or above [`MAX_FRAG`] for anything but a bind or alter_context, is a
     /// protocol error. Once the association is closed, bytes are dropped.
-    pub(crate) fn next_step(&mut self, data: &mut &[u8]) -> Option<Step> {
+    pub fn next_step(&mut self, data: &mut &[u8]) -> Option<Step> {
         while !self.closed && !data.is_empty() {
             if self.inbox.len() < pdu::HEADER_LEN {
                 let take = (pdu::HEADER_LEN - self.inbox.len()).min(data.len());
@@ -138,7 +136,6 @@ impl Association {
             let large = matches!(header.ptype, PTYPE_BIND | PTYPE_ALTER_CONTEXT);
             let frag = usize::from(header.frag_length);
             if frag < pdu::HEADER_LEN || (!large && header.frag_length > MAX_FRAG) {
-                debug!(frag, "rpc fragment length out of range");
                 return Some(self.protocol_error(header.call_id));
             }
             let take = (frag - self.inbox.len()).min(data.len());
@@ -169,8 +166,7 @@ impl Association {
     /// Ends the association instead of answering the request `call_id`,
     /// with a fault that reports the server too busy. The caller drops the
     /// bytes not taken yet.
-    pub(crate) fn abort(&mut self, call_id: u32) -> Vec<u8> {
-        debug!(call_id, "rpc association ended for lack of room");
+    pub fn abort(&mut self, call_id: u32) -> Vec<u8> {
         self.closed = true;
         self.partial = None;
         self.inbox = Vec::new();
@@ -179,11 +175,10 @@ impl Association {
 
     /// The fragments that answer `call` with `result`: the response stub
     /// cut to the negotiated fragment size, or a fault.
-    pub(crate) fn reply(&self, call: &Call, result: Result<Vec<u8>, Fault>) -> Vec<Vec<u8>> {
+    pub fn reply(&self, call: &Call, result: Result<Vec<u8>, Fault>) -> Vec<Vec<u8>> {
         let stub = match result {
             Ok(stub) => stub,
             Err(fault) => {
-                debug!(call_id = call.call_id, status = fault.status, "rpc fault");
                 let flags = if fault.did_not_execute { FIRST_AND_LAST | PFC_DID_NOT_EXECUTE } else { FIRST_AND_LAST };
                 return vec![pdu::fault(call.call_id, flags, call.context_id, fault.status)];
             }
@@ -213,7 +208,6 @@ impl Association {
     fn receive_pdu(&mut self, bytes: &[u8]) -> Option<Step> {
         let Some(pdu) = pdu::parse(bytes) else {
             let call_id = Header::read(bytes).map_or(0, |h| h.call_id);
-            debug!(call_id, "malformed rpc pdu");
             return Some(self.protocol_error(call_id));
         };
         let header = pdu.header;
@@ -226,17 +220,11 @@ impl Association {
         if !self.bound {
             return Some(match body {
                 Body::Bind(bind) => self.bind(header, bind),
-                _ => {
-                    debug!(ptype = header.ptype, "rpc pdu before bind");
-                    self.close(pdu::bind_nak(header.call_id, NAK_PROTOCOL_VERSION_NOT_SUPPORTED))
-                }
+                _ => self.close(pdu::bind_nak(header.call_id, NAK_PROTOCOL_VERSION_NOT_SUPPORTED)),
             });
         }
         match body {
-            Body::Bind(_) => {
-                debug!("second rpc bind");
-                Some(self.close(pdu::bind_nak(header.call_id, NAK_NOT_SPECIFIED)))
-            }
+            Body::Bind(_) => Some(self.close(pdu::bind_nak(header.call_id, NAK_NOT_SPECIFIED))),
             Body::AlterContext(bind) => Some(self.alter_context(header, &bind.contexts)),
             Body::Request(request) => self.request(header, &request),
             Body::CoCancel => None,
@@ -247,10 +235,7 @@ impl Association {
                 }
                 None
             }
-            Body::Unexpected(ptype) => {
-                debug!(ptype, "unexpected rpc pdu");
-                Some(self.protocol_error(header.call_id))
-            }
+            Body::Unexpected(_) => Some(self.protocol_error(header.call_id)),
         }
     }
 
@@ -271,11 +256,9 @@ impl Association {
         }
         // MS-RPCE 3.3.3.5.3: the server knows no authentication provider.
         if header.auth_length > 0 {
-            debug!("authenticated rpc bind refused");
             return self.close(nak(NAK_AUTHENTICATION_TYPE_NOT_RECOGNIZED));
         }
         let Some(results) = self.negotiate(&bind.contexts, true) else {
-            debug!("rpc bind past the context limit");
             return self.close(nak(NAK_LOCAL_LIMIT_EXCEEDED));
         };
         self.max_frag = bind.max_xmit_frag.min(bind.max_recv_frag).clamp(MIN_FRAG, MAX_FRAG) & 0xFFF8;
@@ -284,12 +267,6 @@ impl Association {
             id => id,
         };
         self.bound = true;
-        debug!(
-            max_frag = self.max_frag,
-            assoc_group = self.assoc_group_id,
-            contexts = ?self.contexts,
-            "rpc bind"
-        );
         Step::Send(pdu::bind_ack(
             PTYPE_BIND_ACK,
             header.call_id,
@@ -310,7 +287,6 @@ impl Association {
             return self.protocol_error(header.call_id);
         }
         let Some(results) = self.negotiate(contexts, false) else {
-            debug!("rpc alter_context past the context limit");
             return self.protocol_error(header.call_id);
         };
         Step::Send(pdu::bind_ack(
@@ -372,7 +348,6 @@ impl Association {
             }
             (Some(call), false) if call.call_id == header.call_id => call,
             (Some(call), _) => {
-                debug!(call_id = call.call_id, "rpc fragment out of sequence");
                 return Some(self.protocol_error(call.call_id));
             }
             // MS-RPCE 3.3.3.5.6: the rest of a call that was orphaned, or
@@ -381,12 +356,10 @@ impl Association {
                 return None;
             }
             (None, false) => {
-                debug!(call_id = header.call_id, "rpc fragment without a first");
                 return Some(self.protocol_error(header.call_id));
             }
         };
         if call.stub.len() + request.stub.len() > MAX_REQUEST_STUB {
-            debug!(call_id = call.call_id, "rpc request too large");
             let fault =
                 pdu::fault(call.call_id, FIRST_AND_LAST | PFC_DID_NOT_EXECUTE, call.context_id, FAULT_ACCESS_DENIED);
             return Some(self.close(fault));
@@ -398,7 +371,6 @@ impl Association {
             return None;
         }
         if !self.contexts.contains(&call.context_id) {
-            debug!(context = call.context_id, "rpc request on an unbound context");
             return Some(Step::Send(pdu::fault(call.call_id, FIRST_AND_LAST | PFC_DID_NOT_EXECUTE, 0, NCA_UNK_IF)));
         }
         Some(Step::Call(call))

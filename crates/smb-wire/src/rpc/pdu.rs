@@ -3,34 +3,34 @@
 //! little-endian, ASCII, IEEE data representation is accepted and sent.
 
 /// Size of the common header.
-pub(crate) const HEADER_LEN: usize = 16;
+pub const HEADER_LEN: usize = 16;
 /// Size of a response PDU before its stub.
-pub(crate) const RESPONSE_HEADER_LEN: usize = 24;
+pub const RESPONSE_HEADER_LEN: usize = 24;
 /// Largest fragment either side sends on a named pipe.
-pub(crate) const MAX_FRAG: u16 = 4280;
+pub const MAX_FRAG: u16 = 4280;
 
-pub(crate) const PTYPE_REQUEST: u8 = 0;
-pub(crate) const PTYPE_RESPONSE: u8 = 2;
-pub(crate) const PTYPE_FAULT: u8 = 3;
-pub(crate) const PTYPE_BIND: u8 = 11;
-pub(crate) const PTYPE_BIND_ACK: u8 = 12;
-pub(crate) const PTYPE_BIND_NAK: u8 = 13;
-pub(crate) const PTYPE_ALTER_CONTEXT: u8 = 14;
-pub(crate) const PTYPE_ALTER_CONTEXT_RESP: u8 = 15;
-pub(crate) const PTYPE_CO_CANCEL: u8 = 18;
-pub(crate) const PTYPE_ORPHANED: u8 = 19;
+pub const PTYPE_REQUEST: u8 = 0;
+pub const PTYPE_RESPONSE: u8 = 2;
+pub const PTYPE_FAULT: u8 = 3;
+pub const PTYPE_BIND: u8 = 11;
+pub const PTYPE_BIND_ACK: u8 = 12;
+pub const PTYPE_BIND_NAK: u8 = 13;
+pub const PTYPE_ALTER_CONTEXT: u8 = 14;
+pub const PTYPE_ALTER_CONTEXT_RESP: u8 = 15;
+pub const PTYPE_CO_CANCEL: u8 = 18;
+pub const PTYPE_ORPHANED: u8 = 19;
 
-pub(crate) const PFC_FIRST_FRAG: u8 = 0x01;
-pub(crate) const PFC_LAST_FRAG: u8 = 0x02;
-pub(crate) const PFC_DID_NOT_EXECUTE: u8 = 0x20;
-pub(crate) const PFC_OBJECT_UUID: u8 = 0x80;
+pub const PFC_FIRST_FRAG: u8 = 0x01;
+pub const PFC_LAST_FRAG: u8 = 0x02;
+pub const PFC_DID_NOT_EXECUTE: u8 = 0x20;
+pub const PFC_OBJECT_UUID: u8 = 0x80;
 
 /// Fault statuses (C706 Appendix E.1, MS-RPCE 3.3.3.5.4).
-pub(crate) const NCA_OP_RNG_ERROR: u32 = 0x1C01_0002;
-pub(crate) const NCA_UNK_IF: u32 = 0x1C01_0003;
-pub(crate) const NCA_PROTO_ERROR: u32 = 0x1C01_000B;
-pub(crate) const NCA_SERVER_TOO_BUSY: u32 = 0x1C01_0014;
-pub(crate) const FAULT_ACCESS_DENIED: u32 = 0x0000_0005;
+pub const NCA_OP_RNG_ERROR: u32 = 0x1C01_0002;
+pub const NCA_UNK_IF: u32 = 0x1C01_0003;
+pub const NCA_PROTO_ERROR: u32 = 0x1C01_000B;
+pub const NCA_SERVER_TOO_BUSY: u32 = 0x1C01_0014;
+pub const FAULT_ACCESS_DENIED: u32 = 0x0000_0005;
 
 /// alloc_hint of a fault PDU, which carries no stub.
 const FAULT_ALLOC_HINT: u32 = 24;
@@ -44,19 +44,19 @@ const SEC_TRAILER_LEN: usize = 8;
 /// An interface or transfer syntax: the UUID as it is on the wire and the
 /// version, major in the low 16 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct SyntaxId {
+pub struct SyntaxId {
     pub uuid: [u8; 16],
     pub version: u32,
 }
 
 /// NDR 2.0, 8a885d04-1ceb-11c9-9fe8-08002b104860 (MS-RPCE 2.2.4.12).
-pub(crate) const NDR: SyntaxId = SyntaxId {
+pub const NDR: SyntaxId = SyntaxId {
     uuid: [0x04, 0x5d, 0x88, 0x8a, 0xeb, 0x1c, 0xc9, 0x11, 0x9f, 0xe8, 0x08, 0x00, 0x2b, 0x10, 0x48, 0x60],
     version: 2,
 };
 
 /// srvsvc 3.0, 4b324fc8-1670-01d3-1278-5a47bf6ee188 (MS-SRVS 2.1).
-pub(crate) const SRVSVC: SyntaxId = SyntaxId {
+pub const SRVSVC: SyntaxId = SyntaxId {
     uuid: [0xc8, 0x4f, 0x32, 0x4b, 0x70, 0x16, 0xd3, 0x01, 0x12, 0x78, 0x5a, 0x47, 0xbf, 0x6e, 0xe1, 0x88],
     version: 3,
 };
@@ -68,16 +68,16 @@ const FEATURE_PREFIX: [u8; 8] = [0x2c, 0x1c, 0xb7, 0x6c, 0x12, 0x98, 0x40, 0x45]
 impl SyntaxId {
     /// The bitmask of a bind time feature negotiation syntax, version 1.0,
     /// or `None` for any other syntax.
-    pub(crate) fn features(&self) -> Option<u64> {
+    pub fn features(&self) -> Option<u64> {
         let (prefix, bits) = self.uuid.split_at(8);
         (prefix == FEATURE_PREFIX && self.version == 1).then(|| u64::from_le_bytes(bits.try_into().expect("8 bytes")))
     }
 
-    pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
+    pub fn read(bytes: &[u8]) -> Option<Self> {
         Some(Self { uuid: bytes.get(..16)?.try_into().ok()?, version: u32_at(bytes, 16)? })
     }
 
-    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+    pub fn write(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.uuid);
         out.extend_from_slice(&self.version.to_le_bytes());
     }
@@ -85,7 +85,7 @@ impl SyntaxId {
 
 /// The common header (C706 12.6.3.1), as read, before any check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Header {
+pub struct Header {
     pub rpc_vers: u8,
     pub rpc_vers_minor: u8,
     pub ptype: u8,
@@ -99,7 +99,7 @@ pub(crate) struct Header {
 impl Header {
     /// Reads the header fields at the start of `bytes`, or `None` when
     /// there are fewer than 16 bytes.
-    pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
+    pub fn read(bytes: &[u8]) -> Option<Self> {
         let h = bytes.get(..HEADER_LEN)?;
         Some(Self {
             rpc_vers: h[0],
@@ -116,7 +116,7 @@ impl Header {
 
 /// One element of a bind's presentation context list (C706 12.6.3.1).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ContextElem {
+pub struct ContextElem {
     pub id: u16,
     pub abstract_syntax: SyntaxId,
     pub transfer_syntaxes: Vec<SyntaxId>,
@@ -124,7 +124,7 @@ pub(crate) struct ContextElem {
 
 /// The body of a bind or alter_context PDU (C706 12.6.4.1, 12.6.4.3).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Bind {
+pub struct Bind {
     pub max_xmit_frag: u16,
     pub max_recv_frag: u16,
     pub assoc_group_id: u32,
@@ -133,7 +133,7 @@ pub(crate) struct Bind {
 
 /// The body of a request PDU (C706 12.6.4.9).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Request<'a> {
+pub struct Request<'a> {
     pub alloc_hint: u32,
     pub context_id: u16,
     pub opnum: u16,
@@ -142,7 +142,7 @@ pub(crate) struct Request<'a> {
 
 /// What a client sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Body<'a> {
+pub enum Body<'a> {
     Bind(Bind),
     AlterContext(Bind),
     Request(Request<'a>),
@@ -154,7 +154,7 @@ pub(crate) enum Body<'a> {
 
 /// A PDU a client sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Pdu<'a> {
+pub struct Pdu<'a> {
     pub header: Header,
     pub body: Body<'a>,
 }
@@ -163,7 +163,7 @@ pub(crate) struct Pdu<'a> {
 /// malformed: shorter than its header or its frag_length says, a version
 /// other than 5.0, another data representation, an auth_length that does
 /// not fit, or a body that runs past the PDU.
-pub(crate) fn parse(pdu: &[u8]) -> Option<Pdu<'_>> {
+pub fn parse(pdu: &[u8]) -> Option<Pdu<'_>> {
     let header = Header::read(pdu)?;
     if header.rpc_vers != 5
         || header.rpc_vers_minor != 0
@@ -231,7 +231,7 @@ fn parse_request(pdu: &[u8], flags: u8) -> Option<Request<'_>> {
 
 /// The result for one element of a bind or alter_context (C706 12.6.3.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ContextResult {
+pub struct ContextResult {
     pub result: u16,
     pub reason: u16,
     /// The accepted transfer syntax; zeros when none is.
@@ -241,7 +241,7 @@ pub(crate) struct ContextResult {
 /// A bind_ack, or an alter_context_resp with `ptype` 15 (C706 12.6.4.2,
 /// 12.6.4.4). Both fragment sizes are `max_frag`. An empty
 /// `secondary_address` is sent as length 0.
-pub(crate) fn bind_ack(
+pub fn bind_ack(
     ptype: u8,
     call_id: u32,
     max_frag: u16,
@@ -274,7 +274,7 @@ pub(crate) fn bind_ack(
 
 /// A bind_nak with `reason` that lists protocol version 5.0 (C706
 /// 12.6.4.5), padded to 24 bytes.
-pub(crate) fn bind_nak(call_id: u32, reason: u16) -> Vec<u8> {
+pub fn bind_nak(call_id: u32, reason: u16) -> Vec<u8> {
     let mut out = header(PTYPE_BIND_NAK, PFC_FIRST_FRAG | PFC_LAST_FRAG, call_id);
     out.extend_from_slice(&reason.to_le_bytes());
     out.extend_from_slice(&[1, 5, 0, 0, 0, 0]);
@@ -282,7 +282,7 @@ pub(crate) fn bind_nak(call_id: u32, reason: u16) -> Vec<u8> {
 }
 
 /// One response fragment carrying `stub` (C706 12.6.4.10).
-pub(crate) fn response(call_id: u32, flags: u8, alloc_hint: u32, context_id: u16, stub: &[u8]) -> Vec<u8> {
+pub fn response(call_id: u32, flags: u8, alloc_hint: u32, context_id: u16, stub: &[u8]) -> Vec<u8> {
     let mut out = header(PTYPE_RESPONSE, flags, call_id);
     out.extend_from_slice(&alloc_hint.to_le_bytes());
     out.extend_from_slice(&context_id.to_le_bytes());
@@ -292,7 +292,7 @@ pub(crate) fn response(call_id: u32, flags: u8, alloc_hint: u32, context_id: u16
 }
 
 /// A fault with `status` and no stub (C706 12.6.4.7, MS-RPCE 2.2.2.8).
-pub(crate) fn fault(call_id: u32, flags: u8, context_id: u16, status: u32) -> Vec<u8> {
+pub fn fault(call_id: u32, flags: u8, context_id: u16, status: u32) -> Vec<u8> {
     let mut out = header(PTYPE_FAULT, flags, call_id);
     out.extend_from_slice(&FAULT_ALLOC_HINT.to_le_bytes());
     out.extend_from_slice(&context_id.to_le_bytes());
@@ -328,11 +328,11 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+pub mod tests {
     use super::*;
 
     /// NDR64 1.0, 71710533-beba-4937-8319-b5dbef9ccc36 (MS-RPCE 2.2.5.1).
-    pub(crate) const NDR64: SyntaxId = SyntaxId {
+    pub const NDR64: SyntaxId = SyntaxId {
         uuid: [0x33, 0x05, 0x71, 0x71, 0xba, 0xbe, 0x37, 0x49, 0x83, 0x19, 0xb5, 0xdb, 0xef, 0x9c, 0xcc, 0x36],
         version: 1,
     };
@@ -343,7 +343,7 @@ pub(crate) mod tests {
 
     /// bind, call_id 2, 4280/4280, group 0; context 0 srvsvc + NDR,
     /// context 1 srvsvc + NDR64, context 2 srvsvc + features 0x3.
-    pub(crate) const BIND_3CTX: &str = "05000b0310000000a000000002000000b810b810000000000300000000000100c84f324b7016d30112785a47bf6ee18803000000045d888aeb1cc9119fe808002b1048600200000001000100c84f324b7016d30112785a47bf6ee1880300000033057171babe37498319b5dbef9ccc360100000002000100c84f324b7016d30112785a47bf6ee188030000002c1cb76c12984045030000000000000001000000";
+    pub const BIND_3CTX: &str = "05000b0310000000a000000002000000b810b810000000000300000000000100c84f324b7016d30112785a47bf6ee18803000000045d888aeb1cc9119fe808002b1048600200000001000100c84f324b7016d30112785a47bf6ee1880300000033057171babe37498319b5dbef9ccc360100000002000100c84f324b7016d30112785a47bf6ee188030000002c1cb76c12984045030000000000000001000000";
 
     /// bind_ack for BIND_3CTX: 4280/4280, group 0x12345, `\PIPE\srvsvc`;
     /// results 0/0/NDR, 2/2/zeros, 3/3/zeros.
@@ -352,7 +352,7 @@ pub(crate) mod tests {
     /// fault, call_id 3, flags 0x23, alloc_hint 32, status 0x1C010002.
     const FAULT_OP_RNG: &str = "0500032310000000200000000300000020000000000000000200011c00000000";
 
-    pub(crate) fn unhex(s: &str) -> Vec<u8> {
+    pub fn unhex(s: &str) -> Vec<u8> {
         (0..s.len()).step_by(2).map(|i| u8::from_str_radix(&s[i..i + 2], 16).expect("hex")).collect()
     }
 
