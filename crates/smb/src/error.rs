@@ -1,4 +1,4 @@
-//! Backend error type and its NTSTATUS mapping.
+//! Errors of the store, and the NTSTATUS of each.
 
 use thiserror::Error;
 

@@ -180,7 +180,7 @@ impl PendingOps {
     /// Refuses new asynchronous requests, cancels the waiting ones and
     /// waits up to `grace` for the tasks completing them. A cancelled
     /// request stops at its next wait, closing what it opened; only a task
-    /// stuck past `grace`, in a backend call, is aborted, and a backend
+    /// stuck past `grace`, in a call of the store, is aborted, and a store
     /// handle it holds is then dropped without being closed.
     pub(crate) async fn shutdown(&self, grace: Duration) {
         self.closed.store(true, Ordering::Release);

@@ -178,7 +178,7 @@ const OVERLAP_CREDITS: u32 = 128;
 /// Requests of one connection that run beside each other. Each frame is
 /// run in place until it first has to wait, so one that never waits is
 /// answered in order and at no extra cost; one that does wait, for the
-/// backend, goes on as a task while the reader takes the next frame.
+/// store, goes on as a task while the reader takes the next frame.
 ///
 /// `reader.room_before_bytes`: memory for a frame, and for the data that its
 /// requests read, is asked for before it is used, and given back when it is
@@ -409,7 +409,7 @@ impl<'a> Frames<'a> {
 }
 
 /// Read frames and dispatch them in arrival order, those that wait for the
-/// backend beside each other (see [`Overlap`]), sending each response to
+/// store beside each other (see [`Overlap`]), sending each response to
 /// the writer. Returns between frames once the server
 /// shuts down; a frame that has started to arrive is still answered.
 pub async fn reader_task(

@@ -264,7 +264,7 @@ pub struct TreeConnect {
 #[derive(Default)]
 pub(crate) struct TreeOpens {
     pub(crate) files: HashMap<FileId, Arc<RwLock<Open>>>,
-    /// Named pipe opens, on an IPC$ tree. They hold no backend handle and
+    /// Named pipe opens, on an IPC$ tree. They hold no handle and
     /// no place in a file table.
     pub(crate) pipes: HashMap<FileId, Arc<Pipe>>,
     /// Set once the tree is disconnected or revoked. Opens are no longer

@@ -36,7 +36,7 @@ impl Drop for Open {
 
 /// Closes an open that is no longer reachable by FileId (MS-SMB2 3.3.4.17,
 /// MS-FSA 2.1.5.5): ends the change notification watch still on it,
-/// restores the times it fixed, closes the backend handle, drops its
+/// restores the times it fixed, closes the handle, drops its
 /// byte-range locks and removes the file when this was the last open of a
 /// delete-pending file.
 /// With `want_attrs`, returns the file's attributes as they were before the
@@ -60,7 +60,7 @@ pub(crate) async fn close_open(open_arc: &Arc<RwLock<Open>>, want_attrs: bool) -
     info
 }
 
-/// Closes the backend handle of an open and takes the open out of its
+/// Closes the handle of an open and takes the open out of its
 /// share's file table. With `delete_on_close` the file becomes
 /// delete-pending, unless it is a directory with entries (MS-FSA 2.1.5.5
 /// phase 1), and is removed when this was its last open. An open that

@@ -44,9 +44,9 @@ pub struct FileTable {
 }
 
 pub(super) struct FileNode {
-    /// The backend's id of the file or stream.
+    /// The store's id of the file or stream.
     pub(super) key: u64,
-    /// Of a named stream: the backend's id of what it belongs to, else `0`.
+    /// Of a named stream: the store's id of what it belongs to, else `0`.
     pub(super) base: u64,
     /// Of the file, shared by all its opens: locked for a few instructions, never across an await.
     pub(super) state: Mutex<FileState>,
@@ -516,7 +516,7 @@ impl FileTable {
         files.values().filter(move |node| !none && node.base == base)
     }
 
-    /// Whether a named stream of the file with the backend's id `base` is
+    /// Whether a named stream of the file with the store's id `base` is
     /// open.
     pub(crate) fn has_open_streams(&self, base: u64) -> bool {
         self.streams_of(&self.files(), base).next().is_some()

@@ -1,7 +1,7 @@
 //! The directories of a tree that clients watch (MS-FSA 2.1.4.1), and the notice of a change to each watch that it matches.
 //!
 //! - `watch.by_inode`: a watch belongs to a directory, by whatever path its client opened it, and moves with it.
-//! - `watch.one_source`: every change comes from the backend, in the order of the changes: what clients of this server do
+//! - `watch.one_source`: every change comes from the store, in the order of the changes: what clients of this server do
 //!   comes the same way as what others do.
 
 use std::collections::HashMap;
@@ -206,7 +206,7 @@ impl Watches {
     }
 }
 
-/// A watch of every change, as a CHANGE_NOTIFY arms it: for tests of what a backend tells.
+/// A watch of every change, as a CHANGE_NOTIFY arms it: for tests of what a store tells.
 #[cfg(test)]
 pub(crate) struct Observed(WatchReg);
 

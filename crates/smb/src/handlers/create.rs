@@ -214,7 +214,7 @@ mod tests {
         });
         waiting.notified().await;
 
-        // Another connection's exclusive open arrives while the backend
+        // Another connection's exclusive open arrives while the store
         // truncates.
         let path: SmbPath = "f.txt".parse().unwrap();
         let (probe, _) = view.open(&path, OpenOptions::default()).await.unwrap();

@@ -195,7 +195,7 @@ async fn take_back(
             return Err(status);
         }
     };
-    // A backend that cannot describe the file fails the reconnect as a
+    // A store that cannot describe the file fails the reconnect as a
     // missing open would, whatever its error.
     let stat = match open.handle.as_ref() {
         Some(handle) => handle.stat().await.ok(),

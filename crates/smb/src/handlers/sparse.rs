@@ -1,6 +1,6 @@
 //! Sparse files: FSCTL_SET_SPARSE, FSCTL_SET_ZERO_DATA and
 //! FSCTL_QUERY_ALLOCATED_RANGES (MS-FSA 2.1.5.10.35, 2.1.5.10.36,
-//! 2.1.5.10.22), for backends that have them.
+//! 2.1.5.10.22), for stores that have them.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -31,7 +31,7 @@ fn done(req: &IoctlRequest, result: Result<Vec<u8>, u32>) -> HandlerResponse {
     }
 }
 
-/// A backend without sparse files refuses as a file system without them.
+/// A store without sparse files refuses as a file system without them.
 fn status(e: SmbError) -> u32 {
     match e {
         SmbError::NotSupported => ntstatus::STATUS_INVALID_DEVICE_REQUEST,

@@ -620,7 +620,7 @@ async fn arm_idle_with(peer: &mut Peer, state: &Arc<ServerState>, dir: FileId, f
     assert_eq!(status(&last), ntstatus::STATUS_CANCELLED);
 }
 
-/// A point a backend call stops at until the test lets it go.
+/// A point a call of the store stops at until the test lets it go.
 struct Gate {
     reached: tokio::sync::Semaphore,
     go: tokio::sync::Semaphore,
