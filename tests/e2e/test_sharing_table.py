@@ -338,10 +338,13 @@ def outcome(act):
 
 
 class Held:
-    """Something that a client holds of a file. `serve` answers what it is asked, if that comes within `seconds`."""
+    """Something that a client holds of a file. `serve` answers what it is asked, if that comes within `seconds`.
 
-    def __init__(self, end):
-        self.end, self.asked = end, False
+    `back`: takes it back after a restart of the server. `renew`: says that the client is there still.
+    """
+
+    def __init__(self, end, back=None):
+        self.end, self.back, self.asked, self.renew = end, back and (lambda: back(self)), False, lambda: None
 
     def serve(self, seconds):
         pass
@@ -373,7 +376,7 @@ class HeldDelegation(Held):
         self.nfs = Nfs4("127.0.0.1", house.nfs_port, source=HOLDER).session(flags=BACK_CHANNEL)
         self.opened = self.nfs.open([house.export.strip("/"), name], access=access)
         assert self.opened.delegation, "nobody else has it open"
-        super().__init__(lambda: ended(self.nfs))
+        super().__init__(lambda: ended(self.nfs), lambda held: taken_back(held, house, self.nfs, self.opened, access))
 
     def serve(self, seconds):
         if not self.asked and select.select([self.nfs.socket], [], [], seconds)[0]:
@@ -401,18 +404,33 @@ def four(house, name, deny=0, lock=False):
     opened = nfs.open([house.export.strip("/"), name], access=BOTH, deny=deny)
     if lock:
         nfs.lock(opened, WRITE_LOCK, 0, 10)
-    return Held(lambda: ended(nfs))
+    return Held(lambda: ended(nfs), lambda held: taken_back(held, house, nfs, opened, BOTH, deny, lock))
 
 
-def three(house, name, act):
-    machine = Machine(HOLDER, house)
-    assert act(machine, house.nfs.lookup(house.nfs.root, name).handle) == nlm.OK
+def taken_back(held, house, nfs, opened, access, deny=0, lock=False):
+    """An NFS v4 client after a restart of the server (RFC 8881 8.4.2.1)."""
+    nfs.close()
+    nfs = Nfs4("127.0.0.1", house.nfs_port, owner=nfs.owner, source=HOLDER).session(complete=False)
+    opened = nfs.open_handle(opened.handle, reclaim=True, access=access, deny=deny)
+    if lock:
+        nfs.lock(opened, WRITE_LOCK, 0, 10, reclaim=True)
+    nfs.reclaim_complete()
+    held.end, held.renew = lambda: ended(nfs), nfs.compound
+
+
+def three(house, name, address, act):
+    machine, file = Machine(address, house), house.nfs.lookup(house.nfs.root, name).handle
+    assert act(machine, file) == nlm.OK
 
     def end():
         machine.free_all()
         machine.close()
 
-    return Held(end)
+    def back(_):
+        machine.connect_again()
+        checked(act(machine, file, reclaim=True), {nlm.STALE: "STALE"})
+
+    return Held(end, back)
 
 
 def mounted(house, name, lock=False):
@@ -439,38 +457,47 @@ HOLDERS = {
     "An NFS v4 byte range (RFC 8881 9.1)": lambda house, name: four(house, name, lock=True),
     "An NFS v4 delegation to read (RFC 8881 10.4)": lambda house, name: HeldDelegation(house, name, READ),
     "An NFS v4 delegation to write (RFC 8881 10.4)": lambda house, name: HeldDelegation(house, name, BOTH),
-    "An NFS v3 client's byte range (XNFS 14)": lambda house, name: three(house, name, lambda one, file: one.lock(file, 0, 10)),
+    "An NFS v3 client's byte range (XNFS 14)": lambda house, name: three(house, name, "127.0.0.4", lambda one, file, **how: one.lock(file, 0, 10, **how)),
     "An NFS v3 client's share mode that denies writing (XNFS 14)":
-        lambda house, name: three(house, name, lambda one, file: one.share(file, mode=2, access=1)),
+        lambda house, name: three(house, name, "127.0.0.5", lambda one, file, **how: one.share(file, mode=2, access=1, **how)),
     "A mount's open to write (POSIX open)": mounted,
     "A mount's byte range (POSIX fcntl)": lambda house, name: mounted(house, name, lock=True),
     "A WebDAV lock (RFC 4918 6)": dav,
 }
 
 
-def comes_to(house, name, hold, door, act):
-    """What an act comes to beside what is held, on a file of its own."""
+def made(house, name):
     path = house.mnt / name
     path.write_bytes(b"x" * 65536)
     path.chmod(0o666)
-    seen, held = [], hold(house, name)
-    try:
-        other = door(house, name)
-        actor = threading.Thread(target=lambda: seen.append(outcome(getattr(other, act))))
-        actor.start()
-        end = time.monotonic() + LONG_S
-        while actor.is_alive() and time.monotonic() < end:
-            actor.join(0.01)
-            held.serve(0)
-        assert seen, f"{act} of {door.__name__} has not ended"
-        # What is said on another connection may come a moment after the answer.
-        held.serve(0.3)
-    finally:
-        with contextlib.suppress(Nfs4Error):
-            held.end()
+
+
+def comes_to(held, act):
+    """What an act comes to beside what is held."""
+    seen = []
+    actor = threading.Thread(target=lambda: seen.append(outcome(act)))
+    actor.start()
+    end = time.monotonic() + LONG_S
+    while actor.is_alive() and time.monotonic() < end:
+        actor.join(0.01)
+        held.serve(0)
+    assert seen, f"{act} has not ended"
+    # What is said on another connection may come a moment after the answer.
+    held.serve(0.3)
     if not held.asked:
         return seen[0]
     return "asks" if seen == ["goes on"] else f"asks, {seen[0]}"
+
+
+def cell(house, name, hold, door, method):
+    """On a file of its own."""
+    made(house, name)
+    held = hold(house, name)
+    try:
+        return comes_to(held, getattr(door(house, name), method))
+    finally:
+        with contextlib.suppress(Nfs4Error):
+            held.end()
 
 
 def table(house, title, hold):
@@ -481,7 +508,7 @@ def table(house, title, hold):
         for at, door in enumerate(DOORS.values()):
             method = act.replace(" ", "_")
             does = getattr(door, method) is not None
-            cells.append(comes_to(house, f"t{number}-{at}-{method}", hold, door, method) if does else "")
+            cells.append(cell(house, f"t{number}-{at}-{method}", hold, door, method) if does else "")
         lines.append(f"| {act} | " + " | ".join(cells) + " |")
     return [*lines, ""]
 

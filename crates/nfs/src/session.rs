@@ -380,7 +380,7 @@ impl Session {
         if !handle::is_of(handle, id.ino, &export.seal) {
             return Err(nlm::LockStat::StaleHandle);
         }
-        Ok(nlm::LockAccess { files: export.locks.clone(), id, cred, read_only })
+        Ok(nlm::LockAccess { export: key, files: export.locks.clone(), id, cred, read_only })
     }
 
     /// The status monitor: machines that some export admits are heard.

@@ -127,8 +127,8 @@ impl Shared {
         let next = Timestamp::new(at.secs, at.nanos.saturating_add(1).min(999_999_999));
         *at = SystemClock::default().now().max(next);
         self.exports_version.fetch_add(1, Relaxed);
-        self.v4.set_trees(current.list.iter().map(|export| &export.stateful));
-        self.nlm.set_trees(current.list.iter().map(|export| export.locks.clone()).collect());
+        self.v4.set_exports(current.list.iter().map(|export| (export.key, &export.stateful)));
+        self.nlm.set_exports(current.list.iter().map(|export| (export.key, export.locks.clone())).collect());
     }
 
     pub fn pause(&self, volume: Option<uuid::Uuid>) {

@@ -14,8 +14,8 @@ use larder_files::locks::{Held, LockError, Range};
 use larder_files::{Files, Open};
 use larder_fs::Ino;
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
+use super::super::handle::ExportKey;
 use super::wire::{LockHolder, LockStat};
 use larder_doors::strangers;
 
@@ -49,10 +49,10 @@ pub struct ClientKey {
     pub name: Box<[u8]>,
 }
 
-/// A file of some tree.
+/// A file, by an export: what is held by one ends with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LockedKey {
-    pub tree: Uuid,
+    pub export: ExportKey,
     pub ino: Ino,
 }
 
@@ -524,10 +524,10 @@ impl LockBook {
         self.tidy_client(key);
     }
 
-    /// Only these trees are exported still: locks of others end, and nothing keeps them open.
-    pub fn keep_trees(&mut self, is_kept: impl Fn(&Files) -> bool) {
+    /// Only files of these exports are served still: locks of others end, and nothing keeps them open.
+    pub fn keep_exports(&mut self, is_kept: impl Fn(ExportKey, &Files) -> bool) {
         let gone: HashSet<LockedKey> =
-            self.files.iter().filter(|(_, file)| !is_kept(&file.files)).map(|(key, _)| *key).collect();
+            self.files.iter().filter(|(key, file)| !is_kept(key.export, &file.files)).map(|(key, _)| *key).collect();
         self.end_waits(|wait| gone.contains(&wait.key));
         for key in gone {
             let Some(file) = self.files.get(&key) else { continue };
@@ -538,7 +538,8 @@ impl LockBook {
             }
         }
         for machine in self.machines.values_mut() {
-            machine.clients.values_mut().for_each(|client| client.shares.retain(|_, (files, _)| is_kept(files)));
+            let clients = machine.clients.values_mut();
+            clients.for_each(|client| client.shares.retain(|(_, key), (files, _)| is_kept(key.export, files)));
             machine.clients.retain(|_, client| !client.owners.is_empty() || !client.shares.is_empty());
         }
     }

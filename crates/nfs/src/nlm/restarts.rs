@@ -25,6 +25,7 @@ use larder_files::Files;
 use nix::ifaddrs::getifaddrs;
 use tokio_util::sync::CancellationToken;
 
+use super::super::handle::ExportKey;
 use super::super::portmap::source_to;
 use super::super::rpc::{AcceptStat, CallHeader, begin_accepted};
 use super::super::xdr::Writer;
@@ -72,16 +73,19 @@ impl Nlm {
         }
     }
 
-    /// The trees of these services are exported, and no others.
-    pub fn set_trees(self: &Arc<Self>, exported: Vec<Files>) {
-        let is_kept =
-            |files: &Files| exported.iter().any(|kept| kept.id() == files.id() && kept.verifier() == files.verifier());
-        self.book.lock().keep_trees(is_kept);
+    /// These are exported, by these services, and nothing else.
+    pub fn set_exports(self: &Arc<Self>, exported: Vec<(ExportKey, Files)>) {
+        let is_kept = |export, files: &Files| {
+            exported
+                .iter()
+                .any(|(key, kept)| *key == export && kept.id() == files.id() && kept.verifier() == files.verifier())
+        };
+        self.book.lock().keep_exports(is_kept);
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let nlm = Arc::clone(self);
         task::spawn_on(&runtime, async move {
             let mut told = BTreeSet::new();
-            for files in exported {
+            for (_, files) in exported {
                 // Its record is loaded then. A client that takes back locks of the next one waits until that is, too.
                 let _ = nlm.v4.volume(&files).await;
                 nlm.announce(&mut told);

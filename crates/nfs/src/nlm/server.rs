@@ -22,6 +22,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
+use super::super::handle::ExportKey;
 use super::super::outbox::Reply;
 use super::super::rpc::{AcceptStat, begin_accepted, set_record_mark};
 use super::super::v4::{KnownVolume, NfsV4};
@@ -57,6 +58,7 @@ pub struct Nlm {
 
 /// What a call is about, for somebody whom the export admits.
 pub struct LockAccess {
+    pub export: ExportKey,
     /// As the door of these locks sees it.
     pub files: Files,
     pub id: FileId,
@@ -358,7 +360,11 @@ impl Nlm {
             return Err(LockStat::DeniedGracePeriod);
         }
         claimed.map_err(|_| LockStat::Denied)?;
-        book.share(&target, open)
+        book.share(&target, open)?;
+        if call.reclaim {
+            book.reclaimed(client, Instant::now());
+        }
+        Ok(())
     }
 
     /// The client hears the results by a call. One that does not hear them asks again.
@@ -386,7 +392,7 @@ fn uses(bits: u32) -> Uses {
 }
 
 fn target<'a>(client: &'a ClientKey, access: &'a LockAccess, process: u32, owner: &'a [u8]) -> Target<'a> {
-    let key = LockedKey { tree: access.files.id(), ino: access.id.ino };
+    let key = LockedKey { export: access.export, ino: access.id.ino };
     Target { client, process, owner, key, files: &access.files }
 }
 

@@ -29,9 +29,9 @@ impl Fixture {
         let mut client = server.mounted().await;
         let root = client.root.clone();
         let made = client.make(Proc::Create, &root, b"f", 0o644).await.unwrap();
-        let (_, id) = handle::decode(&made).unwrap();
+        let (export, id) = handle::decode(&made).unwrap();
         let files = Files::alone(server.volume.clone()).for_door(77);
-        Self { key: LockedKey { tree: files.id(), ino: id.ino }, files, id, _server: server }
+        Self { key: LockedKey { export, ino: id.ino }, files, id, _server: server }
     }
 
     fn target<'a>(&'a self, client: &'a ClientKey, process: u32) -> Target<'a> {
@@ -137,8 +137,8 @@ async fn only_what_is_held_still_comes_back_after_grace() {
     assert_eq!(try_again(&mut book, &mut fixture.open().await), Err(LockStat::DeniedGracePeriod));
     book.lock(&target, wanted(0, 9), Attempt::New, &mut fixture.open().await).unwrap();
     assert_eq!(try_again(&mut book, &mut fixture.open().await), Ok(()));
-    book.keep_trees(|_| false);
-    assert_eq!(book.counts(), [0; 4], "nor does anything of a tree that is no longer exported stay");
+    book.keep_exports(|_, _| false);
+    assert_eq!(book.counts(), [0; 4], "nor does anything of an export that is gone stay");
     assert!(!fixture.files.has_locks(fixture.id.ino, 1 << 63));
 }
 

@@ -2,8 +2,8 @@
 //!
 //! - `exported.open_holds_inode`: each open and each delegation keeps its inode, so it can be used
 //!   after its last name is gone, and dropping it leaves nothing behind.
-//! - `exported.exports_only`: volumes without an export are forgotten at once, with all states in
-//!   them: a client that says nothing keeps no volume open.
+//! - `exported.exports_only`: what was opened by an export ends with it, and volumes without one are
+//!   forgotten at once: a client that says nothing keeps no volume open.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;

@@ -29,6 +29,7 @@ use tokio::sync::{Notify, OnceCell};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use super::super::handle::{self, ExportKey};
 use super::back_channel::BackChannel;
 use super::callback_link::CallbackLink;
 use super::client_book::{BookFailed, BookName, BookRecord, BookStore, open_file};
@@ -275,9 +276,9 @@ impl NfsV4 {
         self.ended.notify_waiters();
     }
 
-    /// The volumes that are exported (`exported.exports_only`).
-    pub fn set_trees<'f>(self: &Arc<Self>, exported: impl Iterator<Item = &'f Files>) {
-        let exported: Vec<&Files> = exported.collect();
+    /// What is exported (`exported.exports_only`).
+    pub fn set_exports<'f>(self: &Arc<Self>, exported: impl Iterator<Item = (ExportKey, &'f Files)>) {
+        let (keys, exported): (HashSet<ExportKey>, Vec<&Files>) = exported.unzip();
         let mut state = self.lock();
         let v4 = Arc::downgrade(self);
         for volume in state.exported.set_trees(exported.iter().copied(), &v4) {
@@ -290,6 +291,8 @@ impl NfsV4 {
                 state.stored_books.remove(&of);
             }
         }
+        let is_over = |held: &HeldOpen| handle::decode(&held.handle).is_none_or(|(key, _)| !keys.contains(&key));
+        state.states.end_held(is_over);
         let mut volumes = HashMap::new();
         for files in exported {
             let Some(number) = state.exported.number(files) else { continue };

@@ -423,6 +423,13 @@ impl<H> StateTable<H> {
         self.networks.end(client);
     }
 
+    /// Ends opens and delegations of such files.
+    pub fn end_held(&mut self, is_over: impl Fn(&H) -> bool) {
+        let over = |state: &StateRecord<H>| state.held.as_ref().is_some_and(|(_, held)| is_over(held));
+        let numbers: Vec<_> = self.states.iter().filter(|(_, state)| over(state)).map(|(number, _)| *number).collect();
+        numbers.into_iter().for_each(|number| self.end(number));
+    }
+
     /// Ends whatever clients have in a volume.
     pub fn end_volume(&mut self, volume: u64) {
         let in_volume =
