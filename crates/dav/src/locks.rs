@@ -260,6 +260,11 @@ impl Locks {
         others.take(LOCKED_MAX).map(|lock| (lock.path.clone(), Fail::locked(&lock.href()))).collect()
     }
 
+    /// Who is no user any more has no locks.
+    pub fn keep_users(&self, is_one: impl Fn(&str) -> bool) {
+        self.current().retain(|entry| is_one(&entry.lock.user));
+    }
+
     /// What was at `top` and below is gone: so are its locks.
     pub fn forget(&self, top: &[u8]) {
         self.current().retain(|entry| !is_within(&entry.lock.path, top));

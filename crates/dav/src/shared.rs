@@ -112,9 +112,12 @@ impl Shared {
     }
 
     /// Each request looks its user up: a user who is gone or changed is refused from the next one
-    /// on.
+    /// on. So ends what one who is gone has locked.
     pub fn set_users(&self, users: Vec<User>) {
-        *self.users.write() = Arc::new(users.into_iter().map(|user| (user.name.clone(), Arc::new(user))).collect());
+        let users: Users = users.into_iter().map(|user| (user.name.clone(), Arc::new(user))).collect();
+        let users = Arc::new(users);
+        *self.users.write() = Arc::clone(&users);
+        self.locks.keep_users(|name| users.contains_key(name));
     }
 
     /// Returns those that are gone, or others by now.
