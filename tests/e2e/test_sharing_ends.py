@@ -5,6 +5,7 @@
 
 import contextlib
 import os
+import subprocess
 
 import pytest
 from impacket.nmb import NetBIOSError
@@ -55,6 +56,8 @@ def house(tmp_path):
         assert "panicked" not in house.log()
     finally:
         house.end()
+        # Of a daemon that was killed.
+        subprocess.run(["umount", "-l", house.mnt], stderr=subprocess.DEVNULL)
 
 
 def rolled_back(house):
