@@ -203,6 +203,8 @@ def test_killed_at_any_place_it_goes_on_when_it_is_unlocked(folder, work):
                 command.wait(timeout=60)
         time.sleep(pause_s)  # The moment of a kill is the point of this test.
         daemon.kill()
+        # Without a daemon it does the work itself, and has the pool meanwhile.
+        command.wait(timeout=60)
         rounds += 1
         daemon.start()
         listed = volumes(daemon)["v"]
