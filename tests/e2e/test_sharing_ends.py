@@ -21,6 +21,8 @@ from waiting import wait_for
 # Clients of NLM have a port mapper, on port 111.
 pytestmark = [pytest.mark.xdist_group("port-111"), pytest.mark.long]
 
+# As tables above name it, without the clause.
+NAMES = {title: title.split(" (")[0].replace("NFS v3 client's", "NFS v3") for title in HOLDERS}
 BEGIN, END = "<!-- what is left -->", "<!-- end of what is left -->"
 # A minute, and what a busy machine adds.
 GRACE_S = 120
@@ -78,7 +80,7 @@ def killed(house):
 EVENTS = {
     "its user is removed": lambda house: house.run("user", "remove", "keeper", check=True),
     "its share is removed": lambda house: house.run("share", "remove", house.share, check=True),
-    "the volume goes back to a snapshot": rolled_back,
+    "a rollback": rolled_back,
     "restart": restarted,
     "kill -9": killed,
 }
@@ -87,16 +89,16 @@ COMES_BACK = list(EVENTS)[2:]
 
 def left(house, event):
     """By title: what is left of it."""
-    names = {title: f"e{number}" for number, title in enumerate(HOLDERS)}
-    for name in names.values():
+    files = {title: f"e{number}" for number, title in enumerate(HOLDERS)}
+    for name in files.values():
         made(house, name)
     house.run("snap", "create", "files@then", check=True)
     with contextlib.ExitStack() as stack:
-        held = {title: hold(house, names[title]) for title, hold in HOLDERS.items()}
+        held = {title: hold(house, files[title]) for title, hold in HOLDERS.items()}
         for one in held.values():
             stack.callback(ended, one)
         EVENTS[event](house)
-        return looked_at(house, names, held, event in COMES_BACK)
+        return looked_at(house, files, held, event in COMES_BACK)
 
 
 def is_over(house, held):
@@ -110,7 +112,7 @@ def ended(one):
         one.end()
 
 
-def looked_at(house, names, held, comes_back):
+def looked_at(house, files, held, comes_back):
     other, seen = Other(house), {}
     if comes_back:
         for one in held.values():
@@ -119,8 +121,8 @@ def looked_at(house, names, held, comes_back):
                 _ = one.back and one.back()
         wait_for(lambda: is_over(other, held), GRACE_S, lambda: "grace is over")
     for title, probe in PROBES.items():
-        is_held = comes_to(held[title], getattr(DOORS["SMB"](other, names[title]), probe)) != "goes on"
-        seen[title] = "gone" if not is_held else "taken back" if comes_back and held[title].back else "stays"
+        is_held = comes_to(held[title], getattr(DOORS["SMB"](other, files[title]), probe)) != "goes on"
+        seen[NAMES[title]] = "gone" if not is_held else "taken back" if comes_back and held[title].back else "stays"
     return seen
 
 
@@ -135,7 +137,7 @@ def document():
     yield columns
     if IS_WRITTEN:
         lines = ["| | " + " | ".join(EVENTS) + " |", "|---" * (len(EVENTS) + 1) + "|"]
-        lines += [f"| {title} | " + " | ".join(columns.get(event, {}).get(title, "?") for event in EVENTS) + " |" for title in HOLDERS]
+        lines += [f"| {name} | " + " | ".join(columns.get(event, {}).get(name, "?") for event in EVENTS) + " |" for name in NAMES.values()]
         DOCUMENT.write_text(f"{before}{BEGIN}\n\n" + "\n".join(lines) + f"\n\n{END}\n{after}")
 
 

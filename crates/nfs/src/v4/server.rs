@@ -282,7 +282,8 @@ impl NfsV4 {
         let mut state = self.lock();
         let v4 = Arc::downgrade(self);
         for volume in state.exported.set_trees(exported.iter().copied(), &v4) {
-            state.states.end_volume(volume);
+            state.states.end_where(|file, _| file.volume == volume);
+            state.states.judges.end(volume);
             state.exported.forget(volume);
             let of = self.volumes.read().values().find(|known| known.number == volume).map(|known| known.book.of);
             let grace = state.books.remove(&BookId(volume));
@@ -291,8 +292,8 @@ impl NfsV4 {
                 state.stored_books.remove(&of);
             }
         }
-        let is_over = |held: &HeldOpen| handle::decode(&held.handle).is_none_or(|(key, _)| !keys.contains(&key));
-        state.states.end_held(is_over);
+        let is_gone = |held: &HeldOpen| handle::decode(&held.handle).is_none_or(|(key, _)| !keys.contains(&key));
+        state.states.end_where(|_, held| held.is_some_and(is_gone));
         let mut volumes = HashMap::new();
         for files in exported {
             let Some(number) = state.exported.number(files) else { continue };

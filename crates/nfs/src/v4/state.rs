@@ -136,13 +136,17 @@ impl Judge {
     }
 }
 
-/// Of each volume that is exported, until [`StateTable::end_volume`].
+/// Of each volume that is exported.
 #[derive(Default)]
 pub struct Judges(HashMap<u64, Judge>);
 
 impl Judges {
     pub fn begin(&mut self, volume: u64, judge: Judge) {
         self.0.entry(volume).or_insert(judge);
+    }
+
+    pub fn end(&mut self, volume: u64) {
+        self.0.remove(&volume);
     }
 
     fn of(&self, file: FileKey) -> Option<(&Judge, Ino)> {
@@ -423,20 +427,11 @@ impl<H> StateTable<H> {
         self.networks.end(client);
     }
 
-    /// Ends opens and delegations of such files.
-    pub fn end_held(&mut self, is_over: impl Fn(&H) -> bool) {
-        let over = |state: &StateRecord<H>| state.held.as_ref().is_some_and(|(_, held)| is_over(held));
+    /// Ends such states: of this file, with what they keep of it.
+    pub fn end_where(&mut self, is_over: impl Fn(FileKey, Option<&H>) -> bool) {
+        let over = |state: &StateRecord<H>| is_over(state.file, state.held.as_ref().map(|(_, held)| held));
         let numbers: Vec<_> = self.states.iter().filter(|(_, state)| over(state)).map(|(number, _)| *number).collect();
         numbers.into_iter().for_each(|number| self.end(number));
-    }
-
-    /// Ends whatever clients have in a volume.
-    pub fn end_volume(&mut self, volume: u64) {
-        let in_volume =
-            |(number, state): (&StateNumber, &StateRecord<H>)| (state.file.volume == volume).then_some(*number);
-        let numbers: Vec<StateNumber> = self.states.iter().filter_map(in_volume).collect();
-        numbers.into_iter().for_each(|number| self.end(number));
-        self.judges.0.remove(&volume);
     }
 
     /// The state of a stateid, of this caller, as it is now.
