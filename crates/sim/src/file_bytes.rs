@@ -161,6 +161,9 @@ impl Client {
             let to = [0, random.random_range(0..most) / unit * unit][random.random_range(0..2)];
             (from, to, length.min(bytes.len() - from).min(most))
         });
+        if !self.model.lock().file(source).is_sure_of(&(from..from + length)) {
+            return Ok(());
+        }
         let what = format!("clone {source} {from}+{length} {target} {to}");
         let is_overlapping = source == target && from < to + length && to < from + length;
         let clone =

@@ -110,6 +110,13 @@ impl FileModel {
         &self.now
     }
 
+    /// Whether a reader of these bytes sees [`FileModel::bytes`] and nothing else: no refused change may be there.
+    pub fn is_sure_of(&self, range: &Range<usize>) -> bool {
+        let meets = |valid: &Range<usize>| valid.start < range.end && range.start < valid.end;
+        let is_refused = |step: &Step| step.stage == Stage::Begun;
+        !self.steps.iter().any(is_refused) && !self.base.layers.iter().any(|layer| layer.valid.iter().any(meets))
+    }
+
     /// A change is under way: from now on it may be there. The one before it was answered or refused.
     pub fn begin(&mut self, change: Change) {
         self.image.begin(&change);
@@ -408,8 +415,10 @@ mod tests {
         file.begin(Change::Write(1, b"bbb"[..].into()));
         change(&mut file, Change::Grow(3), true);
         write(&mut file, 2, b"c", true);
+        assert!(!file.is_sure_of(&(0..1)));
         file.committed(file.mark());
         file.committed(file.mark());
+        assert!(file.is_sure_of(&(0..1)) && !file.is_sure_of(&(0..2)) && file.is_sure_of(&(2..3)));
         check(&file, &[b"aac", b"abc", b"aacb", b"abcb"], &[b"aa", b"aab", b"aacc"]);
         change(&mut file, Change::Resize(2), true);
         check(&file, &[b"aa", b"ab"], &[b"aac", b"a"]);
