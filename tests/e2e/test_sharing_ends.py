@@ -79,12 +79,13 @@ def killed(house):
 # After the last ones clients come back, and take back what they had.
 EVENTS = {
     "its user is removed": lambda house: house.run("user", "remove", "keeper", check=True),
+    "its machine is shut out": lambda house: house.run("share", "set", house.share, "--network", "192.0.2.0/24", check=True),
     "its share is removed": lambda house: house.run("share", "remove", house.share, check=True),
     "a rollback": rolled_back,
     "restart": restarted,
     "kill -9": killed,
 }
-COMES_BACK = list(EVENTS)[2:]
+COMES_BACK = list(EVENTS)[3:]
 
 
 def left(house, event):

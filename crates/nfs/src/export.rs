@@ -119,6 +119,11 @@ impl Exports {
         self.list.iter().any(|export| export.entrance(client).is_ok())
     }
 
+    /// As [`Exports::by_key`], where a client may know of it.
+    pub fn of_client(&self, key: &ExportKey, client: IpAddr) -> Option<&Arc<ExportState>> {
+        self.by_key(key).filter(|export| export.shows_to(client))
+    }
+
     pub fn by_key(&self, key: &ExportKey) -> Option<&Arc<ExportState>> {
         self.by_key.get(key)
     }

@@ -13,6 +13,7 @@ use parking_lot::{Mutex, RwLock};
 
 use super::drc;
 use super::export::{Export, Exports};
+use super::handle::ExportKey;
 use super::mount::Mounts;
 use super::nlm::Nlm;
 use super::owners::Owners;
@@ -127,8 +128,9 @@ impl Shared {
         let next = Timestamp::new(at.secs, at.nanos.saturating_add(1).min(999_999_999));
         *at = SystemClock::default().now().max(next);
         self.exports_version.fetch_add(1, Relaxed);
-        self.v4.set_exports(current.list.iter().map(|export| (export.key, &export.stateful)));
-        self.nlm.set_exports(current.list.iter().map(|export| (export.key, export.locks.clone())).collect());
+        let is_let_in = |key: &ExportKey, client| current.of_client(key, client).is_some();
+        self.v4.set_exports(current.list.iter().map(|export| &export.stateful), is_let_in);
+        self.nlm.set_exports(Arc::clone(&current));
     }
 
     pub fn pause(&self, volume: Option<uuid::Uuid>) {

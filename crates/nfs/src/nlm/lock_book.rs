@@ -524,22 +524,25 @@ impl LockBook {
         self.tidy_client(key);
     }
 
-    /// Only files of these exports are served still: locks of others end, and nothing keeps them open.
-    pub fn keep_exports(&mut self, is_kept: impl Fn(ExportKey, &Files) -> bool) {
-        let gone: HashSet<LockedKey> =
-            self.files.iter().filter(|(key, file)| !is_kept(key.export, &file.files)).map(|(key, _)| *key).collect();
-        self.end_waits(|wait| gone.contains(&wait.key));
-        for key in gone {
-            let Some(file) = self.files.get(&key) else { continue };
-            let (files, owners) = (file.files.clone(), file.owners.clone());
-            for owner in owners {
-                files.end_locks(key.ino, owner);
-                self.tidy(owner, key);
-            }
+    /// What a client holds by an export and is to keep; the rest ends, and nothing keeps its files open.
+    pub fn keep_exports(&mut self, is_kept: impl Fn(ExportKey, &Files, IpAddr) -> bool) {
+        self.end_waits(|wait| !is_kept(wait.key.export, &wait.files, wait.address));
+        let all =
+            self.owners.iter().flat_map(|(owner, record)| record.files.iter().map(move |key| (owner, record, key)));
+        let gone: Vec<_> = all
+            .filter_map(|(owner, record, key)| {
+                Some((*owner, *key, record.client.address, self.files.get(key)?.files.clone()))
+            })
+            .filter(|(_, key, address, files)| !is_kept(key.export, files, *address))
+            .collect();
+        for (owner, key, _, files) in gone {
+            files.end_locks(key.ino, owner);
+            self.tidy(owner, key);
         }
-        for machine in self.machines.values_mut() {
+        for (address, machine) in &mut self.machines {
             let clients = machine.clients.values_mut();
-            clients.for_each(|client| client.shares.retain(|(_, key), (files, _)| is_kept(key.export, files)));
+            clients
+                .for_each(|client| client.shares.retain(|(_, key), (files, _)| is_kept(key.export, files, *address)));
             machine.clients.retain(|_, client| !client.owners.is_empty() || !client.shares.is_empty());
         }
     }

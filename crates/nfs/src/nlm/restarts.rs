@@ -25,7 +25,7 @@ use larder_files::Files;
 use nix::ifaddrs::getifaddrs;
 use tokio_util::sync::CancellationToken;
 
-use super::super::handle::ExportKey;
+use super::super::export::Exports;
 use super::super::portmap::source_to;
 use super::super::rpc::{AcceptStat, CallHeader, begin_accepted};
 use super::super::xdr::Writer;
@@ -73,21 +73,20 @@ impl Nlm {
         }
     }
 
-    /// These are exported, by these services, and nothing else.
-    pub fn set_exports(self: &Arc<Self>, exported: Vec<(ExportKey, Files)>) {
-        let is_kept = |export, files: &Files| {
-            exported
-                .iter()
-                .any(|(key, kept)| *key == export && kept.id() == files.id() && kept.verifier() == files.verifier())
+    /// These are exported, and nothing else.
+    pub fn set_exports(self: &Arc<Self>, exports: Arc<Exports>) {
+        let is_kept = |key, files: &Files, client| {
+            let export = exports.of_client(&key, client);
+            export.is_some_and(|export| export.locks.id() == files.id() && export.locks.verifier() == files.verifier())
         };
         self.book.lock().keep_exports(is_kept);
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let nlm = Arc::clone(self);
         task::spawn_on(&runtime, async move {
             let mut told = BTreeSet::new();
-            for (_, files) in exported {
+            for files in exports.list.iter().map(|export| &export.locks) {
                 // Its record is loaded then. A client that takes back locks of the next one waits until that is, too.
-                let _ = nlm.v4.volume(&files).await;
+                let _ = nlm.v4.volume(files).await;
                 nlm.announce(&mut told);
             }
         });

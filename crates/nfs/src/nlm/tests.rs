@@ -137,7 +137,7 @@ async fn only_what_is_held_still_comes_back_after_grace() {
     assert_eq!(try_again(&mut book, &mut fixture.open().await), Err(LockStat::DeniedGracePeriod));
     book.lock(&target, wanted(0, 9), Attempt::New, &mut fixture.open().await).unwrap();
     assert_eq!(try_again(&mut book, &mut fixture.open().await), Ok(()));
-    book.keep_exports(|_, _| false);
+    book.keep_exports(|_, _, _| false);
     assert_eq!(book.counts(), [0; 4], "nor does anything of an export that is gone stay");
     assert!(!fixture.files.has_locks(fixture.id.ino, 1 << 63));
 }

@@ -2,8 +2,9 @@
 //!
 //! - `exported.open_holds_inode`: each open and each delegation keeps its inode, so it can be used
 //!   after its last name is gone, and dropping it leaves nothing behind.
-//! - `exported.exports_only`: what was opened by an export ends with it, and volumes without one are
-//!   forgotten at once: a client that says nothing keeps no volume open.
+//! - `exported.exports_only`: what a client opened by an export ends with that, or when the client is
+//!   let in no more. Volumes without an export are forgotten at once: a client that says nothing
+//!   keeps none open.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;

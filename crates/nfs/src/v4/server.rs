@@ -276,9 +276,13 @@ impl NfsV4 {
         self.ended.notify_waiters();
     }
 
-    /// What is exported (`exported.exports_only`).
-    pub fn set_exports<'f>(self: &Arc<Self>, exported: impl Iterator<Item = (ExportKey, &'f Files)>) {
-        let (keys, exported): (HashSet<ExportKey>, Vec<&Files>) = exported.unzip();
+    /// The volumes that are exported, and whether a client is let into an export (`exported.exports_only`).
+    pub fn set_exports<'f>(
+        self: &Arc<Self>,
+        exported: impl Iterator<Item = &'f Files>,
+        is_let_in: impl Fn(&ExportKey, IpAddr) -> bool,
+    ) {
+        let exported: Vec<&Files> = exported.collect();
         let mut state = self.lock();
         let v4 = Arc::downgrade(self);
         for volume in state.exported.set_trees(exported.iter().copied(), &v4) {
@@ -292,7 +296,8 @@ impl NfsV4 {
                 state.stored_books.remove(&of);
             }
         }
-        let is_gone = |held: &HeldOpen| handle::decode(&held.handle).is_none_or(|(key, _)| !keys.contains(&key));
+        let is_gone =
+            |held: &HeldOpen| handle::decode(&held.handle).is_none_or(|(key, _)| !is_let_in(&key, held.address));
         state.states.end_where(|_, held| held.is_some_and(is_gone));
         let mut volumes = HashMap::new();
         for files in exported {

@@ -14,7 +14,6 @@ use super::super::types::ClientOwner;
 use super::super::wire::Opaque;
 use super::*;
 
-const KEY: ExportKey = ExportKey { volume: [7; 16], fsid: 1 };
 const ME: Principal = Principal { flavor: 1, uid: 0, gid: 0 };
 
 /// A client of sessions that has said that it reclaims nothing, or has not.
@@ -98,7 +97,7 @@ async fn the_clients_of_a_volume_go_where_it_goes() {
         async move { v4.volume(&files).await.unwrap() }
     };
     let first = Arc::new(NfsV4::new(None));
-    first.set_exports([(KEY, &files)].into_iter());
+    first.set_exports([&files].into_iter(), |_, _| true);
     let volume = book_of(&first).await;
     assert!(!first.is_in_grace(volume.number), "nobody had anything");
     let one = client(&first, "one", true);
@@ -106,7 +105,7 @@ async fn the_clients_of_a_volume_go_where_it_goes() {
     assert!(first.lock().is_recorded(one, volume.book()));
     // Another machine, by whatever way the volume came to it.
     let second = Arc::new(NfsV4::new(None));
-    second.set_exports([(KEY, &files)].into_iter());
+    second.set_exports([&files].into_iter(), |_, _| true);
     let volume = book_of(&second).await;
     assert!(second.is_in_grace(volume.number));
     let (back, new) = (client(&second, "one", false), client(&second, "new", true));
@@ -126,7 +125,7 @@ async fn the_clients_of_a_volume_go_where_it_goes() {
     let of_another = BookStore::of_volume(files.clone()).load([9; 16], None).await;
     assert_eq!(of_another, (ReclaimBook::default(), false));
     // Until the volume is no longer exported.
-    second.set_exports(std::iter::empty());
+    second.set_exports(std::iter::empty(), |_, _| false);
     assert!(second.volume(&files).await.is_err() && !second.is_in_grace(volume.number));
 }
 
@@ -139,14 +138,14 @@ async fn other_doors_deny_nothing_before_grace_is_over() {
     let smb = table.enter_idle(Ino::ROOT, door + 1);
     let denies = || smb.claim(Uses::READ, Uses::WRITE, true);
     let first = Arc::new(NfsV4::new(None));
-    first.set_exports([(KEY, &files)].into_iter());
+    first.set_exports([&files].into_iter(), |_, _| true);
     let volume = first.volume(&files).await.unwrap();
     first.record(client(&first, "one", true), &volume).await.unwrap();
     assert_eq!(denies(), Ok(()), "nobody had anything");
     smb.end();
     for is_still_exported in [true, false] {
         let next = Arc::new(NfsV4::new(None));
-        next.set_exports([(KEY, &files)].into_iter());
+        next.set_exports([&files].into_iter(), |_, _| true);
         let volume = next.volume(&files).await.unwrap();
         assert_eq!(denies(), Err(Refused::ByOthers));
         let waiter = table.waiter_for_ranges(Ino::ROOT);
@@ -158,7 +157,7 @@ async fn other_doors_deny_nothing_before_grace_is_over() {
             next.lock().completed(&owner, next.now());
             next.settle().await.unwrap();
         } else {
-            next.set_exports(std::iter::empty());
+            next.set_exports(std::iter::empty(), |_, _| false);
         }
         assert!(waiter.has_changed(), "whoever waits tries again");
         assert_eq!(denies(), Ok(()));
@@ -179,7 +178,7 @@ async fn a_silent_client_loses_its_delegation_to_another_door_at_once() {
             v4.began -= LEASE;
         }
         let v4 = Arc::new(v4);
-        v4.set_exports([(KEY, &files)].into_iter());
+        v4.set_exports([&files].into_iter(), |_, _| true);
         v4.volume(&files).await.unwrap();
         let root = files.getattr(Ino::ROOT).await.unwrap().id;
         let (entry, inode) = files.open_judged(root, Uses::READ).await.unwrap().into_parts();
@@ -196,7 +195,7 @@ async fn a_silent_client_loses_its_delegation_to_another_door_at_once() {
         v4.lock().states.delegate(one, file, Delegated::Write, v4.now(), (entry, held)).unwrap();
         assert_eq!(table.ask_back(door + 1, Ino::ROOT, Caches::HANDLES), !is_silent);
         assert_eq!(v4.lock().states.is_recalling(), !is_silent, "the other is asked");
-        v4.set_exports(std::iter::empty());
+        v4.set_exports(std::iter::empty(), |_, _| false);
         assert!(!table.ask_back(door + 1, Ino::ROOT, Caches::HANDLES), "nothing is left of it");
     }
 }
@@ -209,8 +208,8 @@ async fn a_volume_that_comes_back_in_one_life_awaits_nobody() {
     let of = files.handle_id().into_bytes();
     let v4 = Arc::new(NfsV4::new(None));
     let come_back = async |v4: &Arc<NfsV4>| {
-        v4.set_exports(std::iter::empty());
-        v4.set_exports([(KEY, &files)].into_iter());
+        v4.set_exports(std::iter::empty(), |_, _| false);
+        v4.set_exports([&files].into_iter(), |_, _| true);
         let volume = v4.volume(&files).await.unwrap();
         v4.settle().await.unwrap();
         volume
@@ -263,7 +262,7 @@ async fn a_volume_without_a_record_has_that_of_an_older_larder() {
     std::fs::write(&path, format!("{body}checksum {sum:016x}\n")).unwrap();
     let v4 = Arc::new(NfsV4::new(Some(&path)));
     assert_eq!(v4.scope(), [0x6f; 16], "clients know the server by it");
-    v4.set_exports([(KEY, &files)].into_iter());
+    v4.set_exports([&files].into_iter(), |_, _| true);
     let volume = v4.volume(&files).await.unwrap();
     let one = client(&v4, "one", false);
     assert_eq!(v4.lock().may_take(one, volume.book(), true), Ok(()));
