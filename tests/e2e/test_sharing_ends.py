@@ -78,10 +78,10 @@ def killed(house):
 
 # After the last ones clients come back, and take back what they had.
 EVENTS = {
-    "its user is removed": lambda house: house.run("user", "remove", "keeper", check=True),
-    "its machine is shut out": lambda house: house.run("share", "set", house.share, "--network", "192.0.2.0/24", check=True),
-    "its share is removed": lambda house: house.run("share", "remove", house.share, check=True),
-    "a rollback": rolled_back,
+    "user removed": lambda house: house.run("user", "remove", "keeper", check=True),
+    "shut out": lambda house: house.run("share", "set", house.share, "--network", "192.0.2.0/24", check=True),
+    "share removed": lambda house: house.run("share", "remove", house.share, check=True),
+    "rollback": rolled_back,
     "restart": restarted,
     "kill -9": killed,
 }
