@@ -136,7 +136,7 @@ impl Judge {
     }
 }
 
-/// Of each volume that is exported.
+/// Of each volume that is exported, until [`Judges::end`].
 #[derive(Default)]
 pub struct Judges(HashMap<u64, Judge>);
 
@@ -427,7 +427,7 @@ impl<H> StateTable<H> {
         self.networks.end(client);
     }
 
-    /// Ends such states: of this file, with what they keep of it.
+    /// Ends the states for whose file, and what they keep of it, `is_over`.
     pub fn end_where(&mut self, is_over: impl Fn(FileKey, Option<&H>) -> bool) {
         let over = |state: &StateRecord<H>| is_over(state.file, state.held.as_ref().map(|(_, held)| held));
         let numbers: Vec<_> = self.states.iter().filter(|(_, state)| over(state)).map(|(number, _)| *number).collect();

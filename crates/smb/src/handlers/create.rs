@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_truncating_create_holds_the_file_while_the_backend_truncates() {
+    async fn a_truncating_create_holds_the_file_while_the_store_truncates() {
         let waiting = Arc::new(Notify::new());
         let go = Arc::new(Semaphore::new(0));
         let view = VisitedShare::in_memory().await.with_file("f.txt", b"precious").await;

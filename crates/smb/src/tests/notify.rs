@@ -1019,7 +1019,7 @@ async fn a_basic_info_that_changes_nothing_reports_nothing() {
 }
 
 #[tokio::test]
-async fn a_time_the_backend_drops_is_not_reported() {
+async fn a_time_the_store_drops_is_not_reported() {
     let view = VisitedShare::in_memory().await;
     view.core.seam.drops_creation.store(true, Relaxed);
     let state = served(view);
