@@ -14,6 +14,7 @@ pub mod negative_names;
 pub mod network;
 pub mod passed;
 pub mod printed;
+pub mod rounds;
 pub mod seam;
 pub mod seat;
 pub mod sheet;

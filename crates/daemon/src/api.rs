@@ -21,9 +21,9 @@ use larder_base::task;
 use tokio_util::sync::CancellationToken;
 
 use super::Daemon;
-use super::answer::{Refusal, finish};
+use larder_servers::answer::{Refusal, finish};
 use super::direct::{self, Direct, DirectDownload, Outgoing};
-use super::json;
+use larder_servers::json;
 use super::watch;
 
 /// The handler of an endpoint.
@@ -53,7 +53,7 @@ pub fn listen(daemon: Arc<Daemon>, stop: CancellationToken) -> Result<(), Failur
 
 impl Daemon {
     /// Serves the page, if there is one.
-    pub fn begin_page(self: &Arc<Self>) -> Option<Arc<super::page::PageGuest>> {
+    pub fn begin_page(self: &Arc<Self>) -> Option<Arc<larder_servers::page::PageGuest>> {
         self.servers.begin_page(router(Arc::clone(self)), self.folder.path(), self.record.passwords())
     }
 }

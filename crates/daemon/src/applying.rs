@@ -19,11 +19,11 @@ use larder_keep::Storage;
 use larder_volume::Properties;
 use sha2::{Digest, Sha256};
 
-use super::document::{Document, State};
-use super::folder::DataFolder;
-use super::mounts::Mounts;
-use super::parts::Look;
-use super::parts::standing::{Kind, Standing, Standings};
+use larder_document::{Document, State};
+use larder_document::DataFolder;
+use larder_servers::Mounts;
+use larder_document::Look;
+use larder_document::{Kind, Standing, Standings};
 use super::parts::volumes::ensure;
 use super::{keys, owner_quotas, shares, translate};
 use larder_config::at_next_start::{as_it_runs, waiting};

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::folder::absolute;
+use larder_document::folder::absolute;
 use larder_api::Failure;
 use larder_facts::Machine;
 use larder_load::{BenchError, Device, Kind};

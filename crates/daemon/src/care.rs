@@ -18,8 +18,8 @@ use larder_measure::doctor::{self, Confidence};
 use larder_measure::live::Transfer;
 
 use super::benches::Benches;
-use super::document::Document;
-use super::folder::DataFolder;
+use larder_document::Document;
+use larder_document::DataFolder;
 use super::pools::Pools;
 use super::top::TopState;
 use crate::{bench_words, power_text, power_words};

@@ -7,10 +7,10 @@ use larder_discovery::{Announced, Discovery, Service};
 use sha2::{Digest, Sha256};
 use tokio::sync::Mutex;
 
-use super::parts::standing::{Kind, Standings};
-use super::servers::Servers;
+use larder_document::{Kind, Standings};
+use larder_servers::Servers;
 use super::shares::export_path;
-use crate::folder::DataFolder;
+use larder_document::DataFolder;
 use larder_config::{Config, DiscoveryConfig, Network, ShareConfig, reach_others};
 
 /// The port of SMB that Windows knows, and the only one that Explorer opens.

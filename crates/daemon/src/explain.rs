@@ -15,10 +15,10 @@ use larder_fs::{Attr, Cred, FileKind, FsError, Ino, NameMatch};
 use larder_keep::Storage;
 use larder_people::{Door, Entrance, Share, User, Who};
 
-use super::document::{Document, State};
+use larder_document::{Document, State};
 use super::explain_words::{EntranceWords, Judged, Reasons, Step, class_of};
-use super::mounts::Mounts;
-use super::servers::Servers;
+use larder_servers::Mounts;
+use larder_servers::Servers;
 use super::{shares, translate};
 use larder_config::{Config, ShareConfig, UserConfig, VolumeName};
 
@@ -252,7 +252,7 @@ impl Question<'_> {
         self.there.is_ok()
     }
 
-    async fn mount(&self, mounts: &[super::mounts::MountedAt]) -> Vec<ExplainedDoor> {
+    async fn mount(&self, mounts: &[larder_servers::mounts::MountedAt]) -> Vec<ExplainedDoor> {
         if mounts.is_empty() {
             let (door, mut reasons) = self.door("mount", None);
             let text = format!("{} is not mounted on this machine", self.target.place());
@@ -303,7 +303,7 @@ impl Explaining {
     pub async fn access(&self, request: &ExplainRequest) -> Result<Explanation, Failure> {
         let state = self.document.lock().await;
         let config = Arc::clone(&state.config);
-        super::known::no_such_user(&config, &request.user)?;
+        larder_document::known::no_such_user(&config, &request.user)?;
         let target = target(&request.path, &config)?;
         let user = config.user(&request.user).ok_or_else(|| Failure::not_found("the user is gone"))?;
         let (smb_login, door_login) = logins(&state, user);

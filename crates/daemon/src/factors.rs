@@ -9,9 +9,9 @@ use std::path::Path;
 use larder_api::{Failure, PasswordSet};
 use larder_web::{FactorsEnded, factors_without};
 
-use super::page::SESSIONS_BYTES_MAX;
+use larder_servers::page::SESSIONS_BYTES_MAX;
 use super::people::UserAdmin;
-use crate::folder::FACTORS_NAME;
+use larder_document::folder::FACTORS_NAME;
 use larder_config::edit::replace_file;
 
 /// Ends a user's factors in a data folder whose page is not served.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use larder_api::{Failure, GroupAdd, GroupChange, GroupRemoved, GroupStatus};
 
-use super::known::{no_such_group, no_such_user};
+use larder_document::known::{no_such_group, no_such_user};
 use super::people::UserAdmin;
 use larder_config::edit::Editor;
 use larder_config::group::GROUP_SIGN;

@@ -19,27 +19,16 @@ use larder_facts::Machine;
 
 use applying::Applying;
 use benches::Benches;
-use box_record::BoxRecord;
-use box_record::restore::Restoring;
 use care::Care;
 use charts::ChartState;
-use closing::VolumeDoors;
-use document::Document;
 use explain::Explaining;
-use folder::DataFolder;
-use links::HeldLinks;
 use mounting::Mounting;
 use open_files::OpenList;
-use parts::standing::Standings;
-use parts::{Given, Look};
+use parts::{Given, Reconciler};
 use people::UserAdmin;
 use pools::Pools;
-use replication::Replication;
-use replication::invitations::Invitations;
-use replication::moving::Moves;
+use restoring::Restoring;
 use schedule::Scrubs;
-use seats::Seats;
-use servers::Serving;
 use sharing::Sharing;
 use snapshot_schedule::Snapshots;
 use time_machine::Backups;
@@ -49,8 +38,13 @@ use watch::{Watch, Watcher};
 
 use larder_config::Config;
 use larder_config::machine;
+use larder_copies::replication::invitations::Invitations;
+use larder_copies::replication::moving::Moves;
+use larder_copies::{BoxRecord, Replication, Seats};
+use larder_document::{DataFolder, Document, Look, Overrides, Standings};
+use larder_servers::links::HeldLinks;
+use larder_servers::{Servers, Serving, VolumeDoors};
 
-mod answer;
 pub mod api;
 mod applying;
 mod ask;
@@ -58,89 +52,57 @@ pub mod bench_progress;
 mod bench_runs;
 pub mod bench_words;
 mod benches;
-pub mod box_record;
-pub mod box_time;
-pub mod bucket;
 pub mod care;
 mod chart_samples;
 pub mod charts;
-mod closing;
 pub mod direct;
 mod discovery;
 pub mod disks;
-mod document;
-mod doors;
-mod entitled;
 pub mod erase;
 mod explain;
 mod explain_words;
 pub mod factors;
-pub mod folder;
-mod followed;
 pub mod groups;
 pub mod imports;
-mod json;
 pub mod keys;
-mod known;
-pub mod last_lives;
-pub mod links;
 mod memory;
 mod metrics;
 mod mounting;
-mod mounts;
 mod open_files;
 mod owner_quotas;
 mod owners;
-pub mod page;
 mod parts;
 pub mod people;
 mod pools;
-mod port_holder;
 mod recycle;
-mod remote;
 mod reopening;
-pub mod replication;
+mod restoring;
 mod rollback;
 mod schedule;
 mod sealing;
-mod seats;
-#[cfg(test)]
-pub use secrets::fuzz_file as fuzz_secrets;
 #[cfg(test)]
 #[path = "../../facts/src/machine/fixture.rs"]
 mod fixture;
-#[cfg(test)]
-mod fuzz;
 pub mod log;
 pub mod notify;
 pub mod power_text;
 pub mod power_words;
-pub mod rounds;
 mod running;
-pub mod secrets;
-mod servers;
 mod setting_up;
 mod setup_offer;
 mod shares;
 pub mod sharing;
 mod snapshot_schedule;
-pub mod standby;
 mod time_machine;
-pub mod tokens;
 mod top;
 pub mod translate;
 pub mod user_keys;
-mod users;
 mod volumes;
 pub mod watch;
 
-pub use document::Overrides;
-pub use mounts::is_dead;
 pub use parts::volumes::create_volume;
 pub use pools::{check_free, check_names, import_options, open_configured, open_pool};
 pub use running::{End, Running};
-pub use secrets::{NtHashes, Secrets, check_password, hash_of, random_password};
-pub use servers::{Servers, own_names};
 pub use shares::{default_share, take_in};
 
 /// The parts of a running larder. Each sees what it was given here, and nothing else.
@@ -213,6 +175,12 @@ impl OnStorage {
     }
 }
 
+/// The document, whose changes the parts follow.
+fn document(given: Given, file: (PathBuf, Overrides), config: Config) -> Result<Document, Failure> {
+    let folder = Arc::clone(&given.folder);
+    Document::open(file, config, folder.path(), Box::new(Reconciler::new(given)))
+}
+
 impl Daemon {
     /// A daemon that has its folder and ports, and nothing open yet.
     pub async fn new(
@@ -225,7 +193,7 @@ impl Daemon {
         larder_base::arena::configure(memory.0);
         let given = Given::new(folder, &config, memory).await?;
         let started_with = config.clone();
-        let document = Arc::new(Document::open((file, overrides), config, given.clone())?);
+        let document = Arc::new(document(given.clone(), (file, overrides), config)?);
         let on_storage = OnStorage::new(given.clone(), &document, memory);
         let Given { folder, storage, servers, watch, standings, runs, wake_record, .. } = given;
         let Given { links, announcer, setup_offer, mounts, .. } = given;

@@ -25,7 +25,7 @@ use larder_keep::Storage;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use super::rounds;
+use larder_base::rounds;
 use larder_config::machine;
 
 /// A round of the cache (`memory.unused_is_given_back`).

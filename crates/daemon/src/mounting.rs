@@ -5,9 +5,9 @@ use std::sync::Arc;
 use larder_api::{Failure, MountRequest, MountStatus, UnmountRequest};
 use larder_keep::Storage;
 
-use super::document::Document;
+use larder_document::Document;
 use super::imports;
-use super::mounts::Mounts;
+use larder_servers::Mounts;
 use super::volumes::only_volume;
 use larder_config::{MountConfig, VolumeName};
 

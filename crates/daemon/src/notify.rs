@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-use crate::rounds;
+use larder_base::rounds;
 
 /// How long a manager that is behind is waited for (`notify.waits_a_moment`).
 const WAIT: Duration = Duration::from_secs(1);

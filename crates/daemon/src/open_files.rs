@@ -11,8 +11,8 @@ use larder_keep::Storage;
 use larder_nfs::NfsOpen;
 use larder_smb::door::SmbOpen;
 
-use super::document::Document;
-use super::servers::Servers;
+use larder_document::Document;
+use larder_servers::Servers;
 use larder_config::VolumeName;
 use larder_config::user::Accounts;
 

@@ -14,14 +14,17 @@ use larder_keep::snapshot_runs::SnapshotRuns;
 use larder_keep::{Storage, Store};
 use larder_pool::{OpenOptions, Pool};
 
-use super::closing::VolumeDoors;
-use super::document::{Document, State};
-use super::folder::DataFolder;
-use super::mounts::Mounts;
-use super::parts::Look;
-use super::parts::standing::{Kind, Standing, Standings};
+use larder_servers::VolumeDoors;
+use larder_document::{Document, State};
+use larder_document::DataFolder;
+use larder_servers::Mounts;
+use larder_document::Look;
+use larder_document::{Kind, Standing, Standings};
 use super::shares::take_in;
-use super::{bucket, last_lives, translate};
+use super::translate;
+use larder_copies::bucket;
+use larder_copies::standby::journal_place;
+use larder_document::last_lives;
 use larder_config::edit::Editor;
 use larder_config::{Config, PoolConfig, Schedule, StoreSettings, VolumeName, check_name};
 
@@ -70,7 +73,7 @@ impl Pools {
     async fn start_bucket(&self, store: &StoreSettings, force: bool, memory: ByteSize) -> Result<Store, Failure> {
         let journal = match store.journal.as_ref().filter(|_| store.read_only.is_none()) {
             None => None,
-            Some(pool) => Some(self.journal_place(store, pool)?),
+            Some(pool) => Some(journal_place(&self.storage, store, pool)?),
         };
         let taking = Taking {
             machine: bucket::this_machine(&self.folder)?,

@@ -11,8 +11,8 @@ use larder_base::passed;
 use larder_files::{Age, Files};
 use larder_keep::Storage;
 
-use super::document::Document;
-use super::servers::Servers;
+use larder_document::Document;
+use larder_servers::Servers;
 use super::shares;
 use larder_config::ShareConfig;
 

@@ -21,9 +21,9 @@ use larder_keep::{Remedy, Store};
 use larder_pool::{OpenOptions, Pool};
 use tokio::time::Instant;
 
-use super::document::State;
-use super::parts::Look;
-use super::parts::standing::{Kind, Standing, Wait};
+use larder_document::State;
+use larder_document::Look;
+use larder_document::{Kind, Standing, Wait};
 use super::pools::{Pools, configured, open_pool};
 use super::{notify, translate};
 use larder_config::VolumeName;

@@ -9,13 +9,13 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::recycle::Bins;
-use super::servers::Serving;
-use super::standby::Asked;
+use larder_servers::Serving;
+use larder_copies::standby::Asked;
 use super::watch::Watching;
 use super::{
-    Daemon, api, box_record, chart_samples, memory, metrics, recycle, reopening, replication, schedule, seats,
-    snapshot_schedule, time_machine, watch,
+    Daemon, api, chart_samples, memory, metrics, recycle, reopening, schedule, snapshot_schedule, time_machine, watch,
 };
+use larder_copies::{box_record, replication, seats};
 
 /// Why a daemon ends without a signal.
 pub enum End {

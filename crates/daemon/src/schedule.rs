@@ -10,7 +10,7 @@ use chrono::{Local, Timelike};
 use larder_api::{Failure, ScrubSchedule};
 use larder_keep::{Storage, Store};
 
-use super::document::Document;
+use larder_document::Document;
 use super::pools::Pools;
 use larder_config::Schedule;
 

@@ -12,8 +12,8 @@ use larder_keep::Storage;
 use larder_people::Share;
 use larder_volume::Volume;
 
-use super::Secrets;
-use super::parts::standing::{Standing, Wait};
+use larder_document::Secrets;
+use larder_document::{Standing, Wait};
 use larder_config::edit::Editor;
 use larder_config::machine;
 use larder_config::share::{TimeMachine, audit_words, guard_word};
@@ -309,7 +309,7 @@ pub fn take_in(editor: &mut Editor, config: &Config, pool: &PoolConfig, volumes:
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::super::NtHashes;
+    use super::larder_document::NtHashes;
     use super::*;
     use larder_config::UserConfig;
 

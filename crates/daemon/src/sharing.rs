@@ -7,9 +7,9 @@ use larder_fs::{Cred, FileKind, FsError, Ino, NameMatch, SetAttr};
 use larder_keep::Storage;
 use larder_volume::Volume;
 
-use super::document::{Document, State};
-use super::known::{no_such_group, no_such_user};
-use super::parts::standing::{Kind, Standings};
+use larder_document::{Document, State};
+use larder_document::known::{no_such_group, no_such_user};
+use larder_document::{Kind, Standings};
 use super::volumes::only_volume;
 use super::{shares, translate};
 use larder_config::edit::Editor;

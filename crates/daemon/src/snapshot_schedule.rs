@@ -18,9 +18,9 @@ use larder_keep::snapshot_words::selected;
 use larder_keep::{Storage, Store};
 use larder_volume::Volume;
 
-use super::document::Document;
-use super::mounts::Mounts;
-use super::replication::runs::Runs;
+use larder_document::Document;
+use larder_servers::Mounts;
+use larder_copies::replication::runs::Runs;
 use super::volumes::Volumes;
 use larder_config::VolumeName;
 

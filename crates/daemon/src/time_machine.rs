@@ -20,8 +20,8 @@ use tokio::sync::Notify;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinHandle;
 
-use super::document::Document;
-use super::rounds;
+use larder_document::Document;
+use larder_base::rounds;
 use super::snapshot_schedule::Snapshots;
 use larder_config::VolumeName;
 

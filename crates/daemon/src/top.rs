@@ -22,8 +22,8 @@ use larder_measure::live::{Around, Deed, Limit, Verdict, Watched, judge};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use super::document::Document;
-use super::rounds;
+use larder_document::Document;
+use larder_base::rounds;
 use larder_config::edit::replace_file;
 use larder_config::user::Accounts;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use larder_api::{Failure, UserKey, UserKeysChange};
 use larder_people::AuthorizedKey;
 
-use super::known::no_such_user;
+use larder_document::known::no_such_user;
 use super::people::UserAdmin;
 use larder_config::edit::Editor;
 use larder_config::{Config, UserConfig};

@@ -8,13 +8,13 @@ use larder_keep::keyrings::secret_of;
 use larder_keep::snapshot_runs::SnapshotRuns;
 use larder_keep::{Storage, Store};
 
-use super::closing::VolumeDoors;
-use super::document::Document;
-use super::mounts::Mounts;
-use super::parts::Look;
-use super::parts::standing::{Kind, Standings};
+use larder_servers::VolumeDoors;
+use larder_document::Document;
+use larder_servers::Mounts;
+use larder_document::Look;
+use larder_document::{Kind, Standings};
 use super::parts::volumes::create_volume;
-use super::replication::runs::Runs;
+use larder_copies::replication::runs::Runs;
 use super::{owner_quotas, shares};
 use larder_config::{VolumeName, check_name, check_share_name};
 

@@ -15,7 +15,7 @@ use larder_doors::share::ServedShare;
 use larder_files::Files;
 use larder_fs::{Cred, Ino, SetAttr};
 use larder_people::{NtHash, Share, User};
-use larder_smb::door::secret::nt_hash;
+use larder_smb_wire::auth::ntlm::nt_hash;
 use larder_smb::door::{SmbConfig, SmbServer};
 use larder_volume::{Backing, MemoryBudget, Properties, Registry, Space, SyncMode};
 use object_store::memory::InMemory;

@@ -14,12 +14,12 @@
 mod mounts;
 mod people;
 mod shares;
-pub mod standing;
-mod things;
 pub mod volumes;
 
 use std::sync::Arc;
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use larder_api::{Failure, FailureKind};
 use larder_base::units::ByteSize;
 use larder_keep::Storage;
@@ -29,32 +29,19 @@ use tokio::sync::Notify;
 use mounts::MountPart;
 use people::PeoplePart;
 use shares::SharePart;
-use standing::{Kind, Standing, Standings, Wait};
-pub use things::Source;
-use things::{Part, Things};
+use larder_document::things::{Part, Things};
+use larder_document::{DataFolder, Kind, Look, Reconcile, Source, Standing, Standings, Wait};
 use volumes::VolumePart;
 
 use crate::discovery::Announcer;
-use crate::folder::DataFolder;
-use crate::links::HeldLinks;
-use crate::mounts::Mounts;
-use crate::replication::runs::Runs;
-use crate::servers::Servers;
+use larder_servers::links::HeldLinks;
+use larder_servers::Mounts;
+use larder_copies::replication::runs::Runs;
+use larder_servers::Servers;
 use crate::setup_offer::SetupOffer;
 use crate::shares::{closed_to_others, without_nt_hash, without_password};
 use crate::watch::Watch;
 use larder_config::{Config, VolumeName};
-
-/// How much is looked at.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Look {
-    /// Changes of the configuration and of people, and what is not well.
-    Changes,
-    /// All shares: volumes came or went.
-    Shares,
-    /// All volumes and shares.
-    All,
-}
 
 /// What is given to the parts.
 #[derive(Clone)]
@@ -129,33 +116,6 @@ impl Reconciler {
         Self { volumes, people, shares, mounts: Things::new(mounts, standings), noted: Vec::new(), given }
     }
 
-    /// Brings everything in line with what is wanted (`parts.in_order`).
-    pub async fn reconcile(&mut self, source: &Source<'_>, look: Look) {
-        self.given.setup_offer.look_at(source.config);
-        self.note(source);
-        let (wanted, mounts) = (SharePart::wants(source), MountPart::wants(source));
-        self.mounts.take_away(&mounts);
-        if self.shares.take_away(&wanted) {
-            self.tell_shares(source).await;
-        }
-        if look != Look::Shares {
-            let wanted = VolumePart::wants(source);
-            self.volumes.take_away(&wanted);
-            self.volumes.make(wanted, look == Look::All).await;
-        }
-        self.shares.make(wanted, look != Look::Changes).await;
-        self.tell_shares(source).await;
-        self.mounts.make(mounts, false).await;
-        if look != Look::Changes {
-            for pool in self.given.storage.all() {
-                pool.look_for_gone().await;
-            }
-        }
-        self.given.links.keep_makers(source.config).await;
-        self.given.announcer.set(source.config, &self.given.standings).await;
-        self.given.wake_all();
-    }
-
     async fn tell_shares(&mut self, source: &Source<'_>) {
         let people = self.people.tell(source).await;
         if let Ok(true) = people {
@@ -180,6 +140,38 @@ impl Reconciler {
             tracing::warn!("{note}");
         }
         self.noted = notes;
+    }
+}
+
+impl Reconcile for Reconciler {
+    /// `parts.in_order`
+    fn reconcile<'a>(&'a mut self, source: &'a Source<'a>, look: Look) -> BoxFuture<'a, ()> {
+        async move {
+            self.given.setup_offer.look_at(source.config);
+            self.note(source);
+            let (wanted, mounts) = (SharePart::wants(source), MountPart::wants(source));
+            self.mounts.take_away(&mounts);
+            if self.shares.take_away(&wanted) {
+                self.tell_shares(source).await;
+            }
+            if look != Look::Shares {
+                let wanted = VolumePart::wants(source);
+                self.volumes.take_away(&wanted);
+                self.volumes.make(wanted, look == Look::All).await;
+            }
+            self.shares.make(wanted, look != Look::Changes).await;
+            self.tell_shares(source).await;
+            self.mounts.make(mounts, false).await;
+            if look != Look::Changes {
+                for pool in self.given.storage.all() {
+                    pool.look_for_gone().await;
+                }
+            }
+            self.given.links.keep_makers(source.config).await;
+            self.given.announcer.set(source.config, &self.given.standings).await;
+            self.given.wake_all();
+        }
+        .boxed()
     }
 }
 

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use larder_keep::Storage;
 
-use super::standing::{Kind, Standing};
-use super::things::{Part, Source};
+use larder_document::{Kind, Standing};
+use larder_document::Source;
+use larder_document::things::Part;
 use super::waits_or_failed;
-use crate::mounts::Mounts;
+use larder_servers::Mounts;
 use larder_config::MountConfig;
 
 pub struct MountPart {

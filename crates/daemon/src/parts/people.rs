@@ -6,9 +6,9 @@ use larder_api::Failure;
 use larder_nfs::Owners;
 use larder_people::{NtHash, User};
 
-use super::things::Source;
-use crate::Secrets;
-use crate::servers::Servers;
+use larder_document::Source;
+use larder_document::Secrets;
+use larder_servers::Servers;
 use larder_config::{Config, GroupConfig, UserConfig};
 
 /// What the doors were told of people last.

@@ -15,11 +15,12 @@ use larder_fs::Ino;
 use larder_keep::Storage;
 use larder_nfs::{Export, Older};
 
-use super::standing::{Kind, Standing};
-use super::things::{Part, Source};
+use larder_document::{Kind, Standing};
+use larder_document::Source;
+use larder_document::things::Part;
 use super::waits_or_failed;
-use crate::doors::{ORIGIN_NFS, ORIGIN_SFTP, ORIGIN_WEBDAV};
-use crate::servers::Servers;
+use larder_servers::doors::{ORIGIN_NFS, ORIGIN_SFTP, ORIGIN_WEBDAV};
+use larder_servers::Servers;
 use crate::shares::{export_path, found, rules};
 use crate::watch::Watch;
 use larder_config::{Config, ShareConfig};

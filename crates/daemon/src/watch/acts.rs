@@ -22,8 +22,8 @@ use larder_watch::audit::{Record, RecordKind};
 use serde_json::Value;
 
 use crate::Daemon;
-use crate::json;
-use crate::remote::Remote;
+use larder_servers::json;
+use larder_servers::remote::Remote;
 use larder_config::may_run;
 use larder_config::user::Accounts;
 

@@ -215,7 +215,7 @@ impl Watcher {
 
     pub async fn audit_records(&self, query: AuditQuery) -> Result<Vec<AuditRecord>, Failure> {
         let (data, watch) = (self.folder.path().to_owned(), Arc::clone(&self.watch));
-        crate::answer::finish(async move {
+        larder_servers::answer::finish(async move {
             let read = task::blocking(move || match query.newest {
                 Some(count) => watch.newest_records(count as usize),
                 None => {

@@ -16,7 +16,7 @@ use larder_watch::{Condition, EventKind, Unknown, space};
 
 use super::Watcher;
 use super::clock::{self, now_ms};
-use crate::parts::standing::{Kind, Standing};
+use larder_document::{Kind, Standing};
 use larder_config::Config;
 use larder_config::user::Accounts;
 

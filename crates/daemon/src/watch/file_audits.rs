@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::clock::now_ms;
-use crate::doors::door_word;
+use larder_servers::doors::door_word;
 use larder_config::ShareConfig;
 
 /// About 5 MB, and seconds of the quickest client.

@@ -20,14 +20,15 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::document::Document;
-use super::folder::DataFolder;
-use super::parts::standing::Standings;
-use super::replication::Replication;
-use super::servers::Servers;
+use larder_document::Document;
+use larder_document::DataFolder;
+use larder_document::Standings;
+use larder_copies::Replication;
+use larder_servers::Servers;
 use super::snapshot_schedule::Snapshots;
 use super::top::TopState;
-use super::{box_time, rounds};
+use larder_base::rounds;
+use larder_document::box_time;
 
 mod acts;
 mod alarms;

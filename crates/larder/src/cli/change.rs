@@ -12,7 +12,7 @@ use super::reach::{Target, absolute, is_path, target};
 use crate::render;
 use larder_config::Config;
 use larder_config::edit::Editor;
-use larder_daemon::folder;
+use larder_document::folder;
 use larder_daemon::translate;
 
 /// How often the progress of a change is asked for.

@@ -15,7 +15,7 @@ use larder_config::differences::differences;
 use larder_config::edit::{Editor, replace_file};
 use larder_config::schema::{schema, with_defaults};
 use larder_config::{Config, read_text, text_of};
-use larder_daemon::folder;
+use larder_document::folder;
 
 mod versions;
 

@@ -11,7 +11,7 @@ use super::reach::{Target, absolute, direct, target};
 use crate::out;
 use larder_config::edit::Editor;
 use larder_daemon::erase;
-use larder_daemon::folder;
+use larder_document::folder;
 
 pub(super) async fn run(global: &Global, name: &str, yes: bool, how: TakeAway) -> Result<(), Failure> {
     larder_config::check_name(name).map_err(Failure::invalid)?;

@@ -7,7 +7,7 @@ use std::path::Path;
 use larder_api::Failure;
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 
-use larder_daemon::{check_password, random_password};
+use larder_document::{check_password, random_password};
 
 /// A password file is one line; more than this is some other file.
 const FILE_BYTES_MAX: u64 = 4096;

@@ -14,8 +14,8 @@ use crate::out::Out;
 use larder_config::Config;
 use larder_config::machine;
 use larder_daemon::direct::{Direct, DirectDownload, Outgoing};
-use larder_daemon::folder;
-pub(crate) use larder_daemon::folder::absolute;
+use larder_document::folder;
+pub(crate) use larder_document::folder::absolute;
 
 /// The outcome of a command that did not fail.
 pub(crate) enum Outcome {
@@ -134,7 +134,7 @@ impl Backend {
             Target::Daemon(client) => Ok(Backend::Daemon(client)),
             Target::Config(config) => {
                 let storage = Storage::default();
-                larder_daemon::box_time::begin(&config.data);
+                larder_document::box_time::begin(&config.data);
                 for pool in &config.pools {
                     let opened = larder_daemon::open_configured(pool, &config.data, false, false, memory()).await;
                     match opened {

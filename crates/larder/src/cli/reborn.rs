@@ -25,11 +25,11 @@ use super::reach::memory;
 use crate::out;
 use larder_config::times;
 use larder_config::{Config, StoreSettings};
-use larder_daemon::box_record::contents::PENDING;
-use larder_daemon::box_record::found::{self, OpenedBox};
-use larder_daemon::box_record::versions;
-use larder_daemon::bucket::{taking, this_machine};
-use larder_daemon::folder::{CONFIG_NAME, DataFolder};
+use larder_copies::box_record::contents::PENDING;
+use larder_copies::box_record::found::{self, OpenedBox};
+use larder_copies::box_record::versions;
+use larder_copies::bucket::{taking, this_machine};
+use larder_document::folder::{CONFIG_NAME, DataFolder};
 use larder_daemon::{import_options, open_pool};
 
 /// A history is shorter.

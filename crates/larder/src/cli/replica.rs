@@ -18,7 +18,7 @@ use super::volume_name::split;
 use crate::render;
 use larder_config::{VolumeName, parse_quota_wanted};
 use larder_daemon::direct::Outgoing;
-use larder_daemon::replication::{Receiver, door};
+use larder_copies::replication::{Receiver, door};
 
 /// Pieces that wait for a slow side.
 const PIECES_MAX: usize = 16;

@@ -19,7 +19,7 @@ use super::volume_name::split;
 use crate::render;
 use larder_config::times;
 use larder_config::{parse_compression, parse_limit, parse_quota, parse_record_size};
-use larder_daemon::replication;
+use larder_copies::replication;
 
 /// How often progress is shown.
 const SHOW_EVERY: Duration = Duration::from_millis(500);

@@ -13,11 +13,12 @@ use super::reach::absolute;
 use crate::out;
 use larder_config::Config;
 use larder_config::machine;
-use larder_daemon::bucket::LOST_EXIT;
-use larder_daemon::folder::{self, DataFolder};
+use larder_copies::bucket::LOST_EXIT;
+use larder_document::folder::{self, DataFolder};
 use larder_daemon::notify;
-use larder_daemon::standby::stand_by;
-use larder_daemon::{Daemon, End, Running, box_record, watch};
+use larder_copies::standby::stand_by;
+use larder_copies::box_record;
+use larder_daemon::{Daemon, End, Running, watch};
 
 /// Offers a set-up at an address, beside a daemon that has nothing to serve.
 pub(super) type Offer = fn(&Global, &Arc<Daemon>, Option<&str>) -> Result<(), Failure>;

@@ -34,15 +34,17 @@ use larder_config::{
     PageListen, PoolConfig, REPLICATION_PORT, SFTP_PORT, SMB_PORT, Schedule, StoreSettings, VolumeConfig, VolumeName,
     WEBDAV_PORT, WEBDAVS_PORT, parse_listen, parse_networks, parse_page_listen, private_networks,
 };
-use larder_daemon::box_record::contents::finish_pending;
-use larder_daemon::box_record::found;
-use larder_daemon::bucket::{taking, this_machine};
+use larder_copies::box_record::contents::finish_pending;
+use larder_copies::box_record::found;
+use larder_copies::bucket::{taking, this_machine};
 use larder_daemon::disks::layout_default;
-use larder_daemon::folder::{self, DataFolder};
-use larder_daemon::last_lives::Remembered;
+use larder_document::folder::{self, DataFolder};
+use larder_document::last_lives::Remembered;
 use larder_daemon::people::fit_password;
-use larder_daemon::standby::stand_by;
-use larder_daemon::{Daemon, Overrides, default_share, is_dead, translate};
+use larder_copies::standby::stand_by;
+use larder_daemon::{Daemon, default_share, translate};
+use larder_document::Overrides;
+use larder_servers::mounts::is_dead;
 
 const VOLUME: &str = "files";
 const USER: &str = "larder";

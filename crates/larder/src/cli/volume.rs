@@ -14,7 +14,7 @@ use super::volume_name::split;
 use crate::render;
 use larder_config::VolumeName;
 use larder_config::edit::Editor;
-use larder_daemon::folder;
+use larder_document::folder;
 
 pub(super) async fn run(global: &Global, command: VolumeCommand) -> Result<(), Failure> {
     match command {

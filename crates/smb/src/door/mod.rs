@@ -17,8 +17,7 @@
 //!   server.
 //! - `smb.checked_twice`: an open is checked twice: against the user's rights on the share ([`doorkeeper`]), then
 //!   against POSIX permissions. See [`rights`].
-//! - `smb.nt_hash_only`: a password is known by its NT hash alone, and the hash is sealed on disk.
-//!   See [`secret`].
+//! - `smb.nt_hash_only`: a password is known by its NT hash alone. Whoever keeps the hash seals it.
 //! - `smb.others_stay`: when a user comes, goes or gets other rights on a share, the connections of the other users stay.
 
 mod doorkeeper;
@@ -30,7 +29,6 @@ mod notices;
 pub(crate) mod open_name;
 mod parts;
 mod rights;
-pub mod secret;
 mod security;
 mod stats;
 mod status;

@@ -21,7 +21,7 @@ use crate::out;
 use larder_config::Config;
 use larder_config::power::PowerConfig;
 use larder_daemon::care::look;
-use larder_daemon::folder;
+use larder_document::folder;
 
 use larder_daemon::power_text as text;
 use larder_daemon::power_words::{Answer, Watched, check_order, nothing_measures, profile};

@@ -22,7 +22,7 @@ use crate::out;
 use larder_config::machine;
 use larder_config::parse_listen;
 use larder_daemon::Daemon;
-use larder_daemon::folder::OF_PACKAGE;
+use larder_document::folder::OF_PACKAGE;
 
 /// Offers the set-up beside a daemon that serves nothing yet: a service after its installation. That daemon makes what a
 /// person confirms, and its doors stay where they are.

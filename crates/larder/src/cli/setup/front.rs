@@ -25,7 +25,7 @@ use tokio_util::task::TaskTracker;
 
 use super::port_failure;
 use larder_config::{Network, private_networks};
-use larder_daemon::own_names;
+use larder_servers::own_names;
 
 const CONNECTIONS_MAX: usize = 64;
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);

@@ -29,8 +29,8 @@ use larder_config::{
     NFS_PORT, PAGE_PORT, REPLICATION_PORT, SFTP_PORT, SMB_PORT, WEBDAV_PORT, WEBDAVS_PORT, parse_listen,
 };
 use larder_daemon::Daemon;
-use larder_daemon::box_record::found;
-use larder_daemon::folder::DataFolder;
+use larder_copies::box_record::found;
+use larder_document::folder::DataFolder;
 
 pub(super) mod beside;
 mod front;
