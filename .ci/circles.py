@@ -16,13 +16,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 # The largest circle each crate may have, in files. A number may be lowered and never raised.
 CIRCLES = {
+    "alerts": 1,
     "api": 1,
     "base": 1,
     "config": 5,
+    "copies": 2,
     "crypt": 1,
-    "daemon": 5,
+    "daemon": 2,
     "dav": 2,
     "discovery": 1,
+    "document": 1,
     "doors": 3,
     "facts": 1,
     "files": 1,
@@ -38,6 +41,7 @@ CIRCLES = {
     "opens": 1,
     "people": 1,
     "pool": 1,
+    "servers": 2,
     "sftp": 1,
     "sim": 3,
     "smb": 4,

@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::path::Path;
 
-use larder_watch::Severity;
-use larder_watch::send::{Mail, MailServer, MailTls, Receiver, Secret, Text, Way, check_url};
+use larder_alerts::Severity;
+use larder_alerts::send::{Mail, MailServer, MailTls, Receiver, Secret, Text, Way, check_url};
 use serde::Deserialize;
 
 use super::spanned::Spanned;

@@ -8,9 +8,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use larder_alerts::send::Receiver;
 use larder_api::{ConfigDifference, ConfigHow, ConfigKey, Failure};
 use larder_base::units::ByteSize;
-use larder_watch::send::Receiver;
 use toml_edit::{DocumentMut, Item, TableLike};
 
 use super::alert::PingConfig;

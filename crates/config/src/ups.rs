@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use larder_watch::send::Secret;
-use larder_watch::ups::{Limits, Source};
+use larder_alerts::send::Secret;
+use larder_alerts::ups::{Limits, Source};
 use serde::Deserialize;
 
 use super::spanned::Spanned;

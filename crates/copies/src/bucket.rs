@@ -8,8 +8,8 @@ use larder_api::Failure;
 use larder_keep::bucket::Taking;
 use larder_store::{BucketError, Machine};
 
-use larder_document::DataFolder;
 use larder_config::machine;
+use larder_document::DataFolder;
 
 /// The exit code of a process that lost its store (`bucket.loser_ends`), or gave it up when it was asked (`bucket.asked_ends`).
 pub const LOST_EXIT: i32 = 5;

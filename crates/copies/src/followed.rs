@@ -13,8 +13,8 @@ use larder_volume::Outdated;
 use tokio::time::Instant;
 
 use crate::seats::Seats;
-use larder_document::{Kind, Look, State, Wait};
 use larder_config::VolumeName;
+use larder_document::{Kind, Look, State, Wait};
 
 /// One followed store, as it was looked at last.
 #[derive(Default)]

@@ -4,11 +4,11 @@
 pub mod box_record;
 pub mod bucket;
 mod followed;
+#[cfg(test)]
+mod fuzz;
 pub mod replication;
 pub mod seats;
 pub mod standby;
-#[cfg(test)]
-mod fuzz;
 
 pub use box_record::BoxRecord;
 pub use replication::Replication;

@@ -31,9 +31,9 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::followed::Sight;
+use larder_config::VolumeName;
 use larder_document::{Document, Look, Standings, State};
 use larder_servers::{Mounts, Servers, VolumeDoors};
-use larder_config::VolumeName;
 
 /// How often a machine looks whether others have changed the registry.
 const LOOK: Duration = Duration::from_secs(3);

@@ -15,10 +15,10 @@ use larder_pool::{OpenOptions, Pool};
 use larder_store::{Beating, Bucket, Owner, Watched};
 
 use crate::bucket::this_machine;
-use larder_document::DataFolder;
-use larder_keep::bucket::bucket_error;
 use larder_config::times;
 use larder_config::{Config, PoolConfig, StoreSettings};
+use larder_document::DataFolder;
+use larder_keep::bucket::bucket_error;
 
 /// A standby takes what was given back within its next look, every 2 s.
 const SUCCESSOR_WAIT_MAX: Duration = Duration::from_secs(15);

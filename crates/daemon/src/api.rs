@@ -21,10 +21,10 @@ use larder_base::task;
 use tokio_util::sync::CancellationToken;
 
 use super::Daemon;
-use larder_servers::answer::{Refusal, finish};
+use super::acts;
 use super::direct::{self, Direct, DirectDownload, Outgoing};
+use larder_servers::answer::{Refusal, finish};
 use larder_servers::json;
-use super::watch;
 
 /// The handler of an endpoint.
 pub(super) trait Answers: Endpoint {
@@ -42,7 +42,7 @@ pub fn listen(daemon: Arc<Daemon>, stop: CancellationToken) -> Result<(), Failur
     std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o600)).map_err(|e| failed(&e))?;
     let router = router(daemon);
     task::spawn(async move {
-        let service = router.into_make_service_with_connect_info::<watch::Peer>();
+        let service = router.into_make_service_with_connect_info::<acts::Peer>();
         let served = axum::serve(listener, service).with_graceful_shutdown(stop.cancelled_owned()).await;
         if let Err(error) = served {
             tracing::error!("the API ended: {error}");
@@ -79,19 +79,19 @@ fn routes() -> Routes {
 
 fn route<E: Answers>() -> Routes {
     const { assert!(!matches!(E::CALLER, Caller::Invited), "this one is not for the socket") };
-    route_to(watch::Asked { name: E::NAME, method: E::METHOD, form: E::FORM }, E::PATH, respond::<E>)
+    route_to(acts::Asked { name: E::NAME, method: E::METHOD, form: E::FORM }, E::PATH, respond::<E>)
 }
 
 /// Answers a request about what its path names.
 type Respond = fn(Arc<Daemon>, String, Request) -> BoxFuture<'static, Response>;
 
 /// All that is the same for every endpoint is compiled once: a router of its own for each was a tenth of this crate.
-fn route_to(asked: watch::Asked, path: &str, respond: Respond) -> Routes {
+fn route_to(asked: acts::Asked, path: &str, respond: Respond) -> Routes {
     let method = MethodFilter::try_from(asked.method.clone()).unwrap_or(MethodFilter::GET);
     let handler = move |State(daemon): State<Arc<Daemon>>, named: RawPathParams, request: Request| {
-        let peer = request.extensions().get::<ConnectInfo<watch::Peer>>().map(|peer| peer.0.clone());
+        let peer = request.extensions().get::<ConnectInfo<acts::Peer>>().map(|peer| peer.0.clone());
         let named = named.iter().next().map(|(_, value)| value.to_owned()).unwrap_or_default();
-        watch::audited(asked.clone(), daemon, peer, named, request, respond)
+        acts::audited(asked.clone(), daemon, peer, named, request, respond)
     };
     Routes::new().route(path, on(method, handler))
 }

@@ -19,17 +19,17 @@ use larder_keep::Storage;
 use larder_volume::Properties;
 use sha2::{Digest, Sha256};
 
-use larder_document::{Document, State};
-use larder_document::DataFolder;
-use larder_servers::Mounts;
-use larder_document::Look;
-use larder_document::{Kind, Standing, Standings};
 use super::parts::volumes::ensure;
 use super::{keys, owner_quotas, shares, translate};
 use larder_config::at_next_start::{as_it_runs, waiting};
 use larder_config::differences::{differences, other_data_folder};
 use larder_config::edit::{Editor, replace_file, replace_same};
 use larder_config::{Config, MountConfig, ShareConfig, VolumeConfig, VolumeName, read_text};
+use larder_document::DataFolder;
+use larder_document::Look;
+use larder_document::{Document, State};
+use larder_document::{Kind, Standing, Standings};
+use larder_servers::Mounts;
 
 /// A file that was read, and what it would change.
 struct Planned {

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use larder_document::folder::absolute;
 use larder_api::Failure;
+use larder_document::folder::absolute;
 use larder_facts::Machine;
 use larder_load::{BenchError, Device, Kind};
 use larder_measure::bench::result::BenchResult;

@@ -18,12 +18,12 @@ use larder_measure::doctor::{self, Confidence};
 use larder_measure::live::Transfer;
 
 use super::benches::Benches;
-use larder_document::Document;
-use larder_document::DataFolder;
 use super::pools::Pools;
 use super::top::TopState;
 use crate::{bench_words, power_text, power_words};
 use larder_config::power::PowerConfig;
+use larder_document::DataFolder;
+use larder_document::Document;
 
 /// Between the two looks that a counter needs.
 const LOOK: Duration = Duration::from_millis(500);

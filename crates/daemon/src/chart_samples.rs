@@ -16,8 +16,8 @@ use larder_keep::Storage;
 use parking_lot::Mutex;
 
 use super::charts::{ChartState, Seen};
-use super::watch::Watch;
 use larder_config::power::PowerConfig;
+use larder_watch::Watch;
 
 const STEP: Duration = Duration::from_secs(60);
 const WRITE_EVERY: Duration = Duration::from_secs(6 * 3600);

@@ -7,11 +7,11 @@ use larder_discovery::{Announced, Discovery, Service};
 use sha2::{Digest, Sha256};
 use tokio::sync::Mutex;
 
+use super::shares::export_path;
+use larder_config::{Config, DiscoveryConfig, Network, ShareConfig, reach_others};
+use larder_document::DataFolder;
 use larder_document::{Kind, Standings};
 use larder_servers::Servers;
-use super::shares::export_path;
-use larder_document::DataFolder;
-use larder_config::{Config, DiscoveryConfig, Network, ShareConfig, reach_others};
 
 /// The port of SMB that Windows knows, and the only one that Explorer opens.
 const WINDOWS_PORT: u16 = 445;

@@ -15,12 +15,12 @@ use larder_fs::{Attr, Cred, FileKind, FsError, Ino, NameMatch};
 use larder_keep::Storage;
 use larder_people::{Door, Entrance, Share, User, Who};
 
-use larder_document::{Document, State};
 use super::explain_words::{EntranceWords, Judged, Reasons, Step, class_of};
-use larder_servers::Mounts;
-use larder_servers::Servers;
 use super::{shares, translate};
 use larder_config::{Config, ShareConfig, UserConfig, VolumeName};
+use larder_document::{Document, State};
+use larder_servers::Mounts;
+use larder_servers::Servers;
 
 /// READONLY, HIDDEN and SYSTEM of Windows.
 const ATTRIBUTES: [(u32, &str); 3] = [(1, "readonly"), (2, "hidden"), (4, "system")];

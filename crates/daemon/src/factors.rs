@@ -9,10 +9,10 @@ use std::path::Path;
 use larder_api::{Failure, PasswordSet};
 use larder_web::{FactorsEnded, factors_without};
 
-use larder_servers::page::SESSIONS_BYTES_MAX;
 use super::people::UserAdmin;
-use larder_document::folder::FACTORS_NAME;
 use larder_config::edit::replace_file;
+use larder_document::folder::FACTORS_NAME;
+use larder_servers::page::SESSIONS_BYTES_MAX;
 
 /// Ends a user's factors in a data folder whose page is not served.
 pub fn end_in_folder(folder: &Path, user: &str) -> Result<FactorsEnded, Failure> {

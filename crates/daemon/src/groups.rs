@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use larder_api::{Failure, GroupAdd, GroupChange, GroupRemoved, GroupStatus};
 
-use larder_document::known::{no_such_group, no_such_user};
 use super::people::UserAdmin;
 use larder_config::edit::Editor;
 use larder_config::group::GROUP_SIGN;
 use larder_config::membership::{new_group, objection};
 use larder_config::user::Accounts;
 use larder_config::{Config, GroupConfig, ShareConfig, Writers, check_user_name};
+use larder_document::known::{no_such_group, no_such_user};
 
 pub fn status(group: &GroupConfig, config: &Config) -> GroupStatus {
     let entry = format!("{GROUP_SIGN}{}", group.name);

@@ -34,7 +34,6 @@ use snapshot_schedule::Snapshots;
 use time_machine::Backups;
 use top::TopState;
 use volumes::Volumes;
-use watch::{Watch, Watcher};
 
 use larder_config::Config;
 use larder_config::machine;
@@ -44,7 +43,9 @@ use larder_copies::{BoxRecord, Replication, Seats};
 use larder_document::{DataFolder, Document, Look, Overrides, Standings};
 use larder_servers::links::HeldLinks;
 use larder_servers::{Servers, Serving, VolumeDoors};
+use larder_watch::{Watch, Watcher};
 
+mod acts;
 pub mod api;
 mod applying;
 mod ask;
@@ -62,43 +63,43 @@ pub mod erase;
 mod explain;
 mod explain_words;
 pub mod factors;
+#[cfg(test)]
+#[path = "../../facts/src/machine/fixture.rs"]
+mod fixture;
 pub mod groups;
 pub mod imports;
 pub mod keys;
+pub mod log;
 mod memory;
 mod metrics;
 mod mounting;
+pub mod notify;
 mod open_files;
 mod owner_quotas;
 mod owners;
 mod parts;
 pub mod people;
 mod pools;
+pub mod power_text;
+pub mod power_words;
 mod recycle;
 mod reopening;
 mod restoring;
 mod rollback;
+mod running;
 mod schedule;
 mod sealing;
-#[cfg(test)]
-#[path = "../../facts/src/machine/fixture.rs"]
-mod fixture;
-pub mod log;
-pub mod notify;
-pub mod power_text;
-pub mod power_words;
-mod running;
 mod setting_up;
 mod setup_offer;
 mod shares;
 pub mod sharing;
 mod snapshot_schedule;
 mod time_machine;
+mod told;
 mod top;
 pub mod translate;
 pub mod user_keys;
 mod volumes;
-pub mod watch;
 
 pub use parts::volumes::create_volume;
 pub use pools::{check_free, check_names, import_options, open_configured, open_pool};
@@ -204,8 +205,9 @@ impl Daemon {
         let replication = Arc::new(replication);
         let applying = Arc::new(given!(Applying { document, storage, mounts, standings, folder; started_with }));
         let top = Arc::new(TopState::open(folder.path(), &document, &storage));
-        let watcher =
-            given!(Watcher { watch, document, storage, servers, folder, standings, replication, snapshots, top });
+        let (replicas, schedules) = (replication.clone(), snapshots.clone());
+        let told: larder_watch::Told = Box::new(move || told::conditions(&replicas, &schedules));
+        let watcher = given!(Watcher { watch, document, storage, servers, folder, standings; told });
         let benches = Arc::<Benches>::default();
         Ok(Daemon {
             scrubs: Arc::new(given!(Scrubs { document, storage })),

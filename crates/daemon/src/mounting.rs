@@ -5,11 +5,11 @@ use std::sync::Arc;
 use larder_api::{Failure, MountRequest, MountStatus, UnmountRequest};
 use larder_keep::Storage;
 
-use larder_document::Document;
 use super::imports;
-use larder_servers::Mounts;
 use super::volumes::only_volume;
 use larder_config::{MountConfig, VolumeName};
+use larder_document::Document;
+use larder_servers::Mounts;
 
 pub struct Mounting {
     pub document: Arc<Document>,

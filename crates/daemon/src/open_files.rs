@@ -11,10 +11,10 @@ use larder_keep::Storage;
 use larder_nfs::NfsOpen;
 use larder_smb::door::SmbOpen;
 
-use larder_document::Document;
-use larder_servers::Servers;
 use larder_config::VolumeName;
 use larder_config::user::Accounts;
+use larder_document::Document;
+use larder_servers::Servers;
 
 /// Opens of each door that are listed.
 const LISTED_MAX: usize = 500;

@@ -9,21 +9,21 @@ use larder_api::{
 use larder_base::task;
 use larder_people::PasswordHash;
 
-use larder_copies::BoxRecord;
-use larder_servers::passwords::Held;
-use larder_document::{Document, State};
-use larder_document::DataFolder;
-use larder_document::known::no_such_user;
-use larder_servers::links::HeldLinks;
-use larder_document::Look;
-use larder_document::secrets::NtHashes;
-use larder_servers::Servers;
-use larder_document::Tokens;
 use super::factors;
-use larder_document::{Secrets, check_password, hash_of};
 use larder_config::edit::{Editor, Saved, Staged};
 use larder_config::user::{Accounts, NewUser, new_user, objection, password_objection, remarks};
 use larder_config::{Config, UserConfig, check_user_name};
+use larder_copies::BoxRecord;
+use larder_document::DataFolder;
+use larder_document::Look;
+use larder_document::Tokens;
+use larder_document::known::no_such_user;
+use larder_document::secrets::NtHashes;
+use larder_document::{Document, State};
+use larder_document::{Secrets, check_password, hash_of};
+use larder_servers::Servers;
+use larder_servers::links::HeldLinks;
+use larder_servers::passwords::Held;
 
 pub fn user_status(user: &UserConfig, config: &Config, secrets: &Secrets) -> UserStatus {
     UserStatus {

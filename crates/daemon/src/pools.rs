@@ -14,19 +14,19 @@ use larder_keep::snapshot_runs::SnapshotRuns;
 use larder_keep::{Storage, Store};
 use larder_pool::{OpenOptions, Pool};
 
-use larder_servers::VolumeDoors;
-use larder_document::{Document, State};
-use larder_document::DataFolder;
-use larder_servers::Mounts;
-use larder_document::Look;
-use larder_document::{Kind, Standing, Standings};
 use super::shares::take_in;
 use super::translate;
-use larder_copies::bucket;
-use larder_copies::standby::journal_place;
-use larder_document::last_lives;
 use larder_config::edit::Editor;
 use larder_config::{Config, PoolConfig, Schedule, StoreSettings, VolumeName, check_name};
+use larder_copies::bucket;
+use larder_copies::standby::journal_place;
+use larder_document::DataFolder;
+use larder_document::Look;
+use larder_document::last_lives;
+use larder_document::{Document, State};
+use larder_document::{Kind, Standing, Standings};
+use larder_servers::Mounts;
+use larder_servers::VolumeDoors;
 
 pub struct Pools {
     pub document: Arc<Document>,

@@ -11,10 +11,10 @@ use larder_base::passed;
 use larder_files::{Age, Files};
 use larder_keep::Storage;
 
-use larder_document::Document;
-use larder_servers::Servers;
 use super::shares;
 use larder_config::ShareConfig;
+use larder_document::Document;
+use larder_servers::Servers;
 
 const EVERY: Duration = Duration::from_secs(3600);
 const DAY_SECS: i64 = 86_400;

@@ -21,12 +21,12 @@ use larder_keep::{Remedy, Store};
 use larder_pool::{OpenOptions, Pool};
 use tokio::time::Instant;
 
-use larder_document::State;
-use larder_document::Look;
-use larder_document::{Kind, Standing, Wait};
 use super::pools::{Pools, configured, open_pool};
 use super::{notify, translate};
 use larder_config::VolumeName;
+use larder_document::Look;
+use larder_document::State;
+use larder_document::{Kind, Standing, Wait};
 
 /// How often the volumes are looked at. No disk is touched for that.
 const LOOK: Duration = Duration::from_secs(2);

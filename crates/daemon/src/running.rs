@@ -9,13 +9,13 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::recycle::Bins;
-use larder_servers::Serving;
-use larder_copies::standby::Asked;
-use super::watch::Watching;
 use super::{
-    Daemon, api, chart_samples, memory, metrics, recycle, reopening, schedule, snapshot_schedule, time_machine, watch,
+    Daemon, api, chart_samples, memory, metrics, recycle, reopening, schedule, snapshot_schedule, time_machine, top,
 };
+use larder_copies::standby::Asked;
 use larder_copies::{box_record, replication, seats};
+use larder_servers::Serving;
+use larder_watch::Watching;
 
 /// Why a daemon ends without a signal.
 pub enum End {
@@ -72,7 +72,7 @@ impl Running {
             task::spawn(chart_samples::keep(charts, config.power.clone())),
         ];
         let reopening = task::spawn_for(reopening::run(daemon.pools.clone()));
-        let watching = watch::start(daemon.watcher.clone())?;
+        let watching = larder_watch::start(daemon.watcher.clone(), top::keep(daemon.top.clone()))?;
         Ok(Self { daemon, serving, loops, reopening, watching, listeners })
     }
 

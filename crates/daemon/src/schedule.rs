@@ -10,9 +10,9 @@ use chrono::{Local, Timelike};
 use larder_api::{Failure, ScrubSchedule};
 use larder_keep::{Storage, Store};
 
-use larder_document::Document;
 use super::pools::Pools;
 use larder_config::Schedule;
+use larder_document::Document;
 
 /// After the full hour, so that a clock that is a little slow does not wake twice.
 const AFTER_THE_HOUR: Duration = Duration::from_secs(5);

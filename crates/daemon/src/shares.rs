@@ -12,12 +12,12 @@ use larder_keep::Storage;
 use larder_people::Share;
 use larder_volume::Volume;
 
-use larder_document::Secrets;
-use larder_document::{Standing, Wait};
 use larder_config::edit::Editor;
 use larder_config::machine;
 use larder_config::share::{TimeMachine, audit_words, guard_word};
 use larder_config::{Config, Network, PoolConfig, ShareConfig, Squash, VolumeName, Writers};
+use larder_document::Secrets;
+use larder_document::{Standing, Wait};
 
 /// The rules of a share as the doors have them. Where the files follow another machine's, a client is told beforehand that
 /// nothing can be changed.
@@ -309,9 +309,9 @@ pub fn take_in(editor: &mut Editor, config: &Config, pool: &PoolConfig, volumes:
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::larder_document::NtHashes;
     use super::*;
     use larder_config::UserConfig;
+    use larder_document::NtHashes;
 
     fn config(options: &str) -> Config {
         let text = format!(

@@ -7,9 +7,6 @@ use larder_fs::{Cred, FileKind, FsError, Ino, NameMatch, SetAttr};
 use larder_keep::Storage;
 use larder_volume::Volume;
 
-use larder_document::{Document, State};
-use larder_document::known::{no_such_group, no_such_user};
-use larder_document::{Kind, Standings};
 use super::volumes::only_volume;
 use super::{shares, translate};
 use larder_config::edit::Editor;
@@ -19,6 +16,9 @@ use larder_config::{
     Config, ShareConfig, VolumeName, Writers, check_folder, check_host_folder, check_recycle_days, check_share_name,
     parse_networks, parse_squash,
 };
+use larder_document::known::{no_such_group, no_such_user};
+use larder_document::{Document, State};
+use larder_document::{Kind, Standings};
 
 /// A folder made for a share that one person or the owner of a common share has to itself.
 const PRIVATE_MODE: u32 = 0o700;

@@ -18,11 +18,11 @@ use larder_keep::snapshot_words::selected;
 use larder_keep::{Storage, Store};
 use larder_volume::Volume;
 
-use larder_document::Document;
-use larder_servers::Mounts;
-use larder_copies::replication::runs::Runs;
 use super::volumes::Volumes;
 use larder_config::VolumeName;
+use larder_copies::replication::runs::Runs;
+use larder_document::Document;
+use larder_servers::Mounts;
 
 pub struct Snapshots {
     pub document: Arc<Document>,

@@ -20,10 +20,10 @@ use tokio::sync::Notify;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinHandle;
 
-use larder_document::Document;
-use larder_base::rounds;
 use super::snapshot_schedule::Snapshots;
+use larder_base::rounds;
 use larder_config::VolumeName;
+use larder_document::Document;
 
 /// Volumes that were locked or elsewhere are tried again, and followers that ended begin anew.
 const LOOK_EVERY: Duration = Duration::from_secs(30);

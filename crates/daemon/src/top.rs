@@ -22,10 +22,10 @@ use larder_measure::live::{Around, Deed, Limit, Verdict, Watched, judge};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use larder_document::Document;
 use larder_base::rounds;
 use larder_config::edit::replace_file;
 use larder_config::user::Accounts;
+use larder_document::Document;
 
 const WINDOW: Duration = Duration::from_secs(1);
 /// Between two samples.
@@ -192,7 +192,7 @@ impl KeptTransfer {
 }
 
 /// Keeps what limits transfers, sparsely (`top.nothing_unasked`).
-pub(super) async fn keep(top: &TopState) {
+pub async fn keep(top: Arc<TopState>) {
     let mut before = moved();
     loop {
         rounds::sleep(KEEP_EVERY).await;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use larder_api::{Failure, UserKey, UserKeysChange};
 use larder_people::AuthorizedKey;
 
-use larder_document::known::no_such_user;
 use super::people::UserAdmin;
 use larder_config::edit::Editor;
 use larder_config::{Config, UserConfig};
+use larder_document::known::no_such_user;
 
 /// Keys of one user.
 const KEYS_MAX: usize = 256;

@@ -8,15 +8,15 @@ use larder_keep::keyrings::secret_of;
 use larder_keep::snapshot_runs::SnapshotRuns;
 use larder_keep::{Storage, Store};
 
-use larder_servers::VolumeDoors;
-use larder_document::Document;
-use larder_servers::Mounts;
-use larder_document::Look;
-use larder_document::{Kind, Standings};
 use super::parts::volumes::create_volume;
-use larder_copies::replication::runs::Runs;
 use super::{owner_quotas, shares};
 use larder_config::{VolumeName, check_name, check_share_name};
+use larder_copies::replication::runs::Runs;
+use larder_document::Document;
+use larder_document::Look;
+use larder_document::{Kind, Standings};
+use larder_servers::Mounts;
+use larder_servers::VolumeDoors;
 
 pub struct Volumes {
     pub document: Arc<Document>,

@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
+use larder_alerts::{load, save};
 use larder_base::passed;
-use larder_watch::{load, save};
 
 const NAME: &str = "passed-time";
 

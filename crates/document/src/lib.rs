@@ -11,6 +11,8 @@ pub mod box_time;
 mod document;
 pub mod entitled;
 pub mod folder;
+#[cfg(test)]
+mod fuzz;
 pub mod known;
 pub mod last_lives;
 mod seal;
@@ -18,8 +20,6 @@ pub mod secrets;
 pub mod standing;
 pub mod things;
 pub mod tokens;
-#[cfg(test)]
-mod fuzz;
 
 pub use document::{Document, Overrides, State};
 pub use folder::DataFolder;

@@ -9,8 +9,8 @@ use larder_base::units::ByteSize;
 
 use larder_config::machine;
 use larder_config::reach_others;
-use larder_servers::Servers;
 use larder_document::folder;
+use larder_servers::Servers;
 
 /// `told`: say the password (on the run that made it).
 pub(crate) fn text(

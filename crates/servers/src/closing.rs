@@ -13,8 +13,8 @@ use larder_keep::snapshot_runs::SnapshotRuns;
 
 use crate::mounts::Mounts;
 use crate::servers::Servers;
-use larder_document::{Look, State};
 use larder_config::{MountConfig, VolumeName};
+use larder_document::{Look, State};
 
 /// The doors of volumes: their shares, mounts and schedules.
 pub struct VolumeDoors {

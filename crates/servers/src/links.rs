@@ -11,8 +11,8 @@ use larder_api::{Failure, LinkStatus, LinksEnded};
 use larder_web::{Link, Links, Which};
 
 use crate::servers::Servers;
-use larder_document::folder::LINKS_NAME;
 use larder_config::Config;
+use larder_document::folder::LINKS_NAME;
 
 /// The links of a data folder whose daemon does not run, or whose daemon serves no browsers.
 pub fn of_folder(folder: &Path) -> Links {

@@ -31,8 +31,8 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::passwords::Passwords;
 use crate::page::{PageGuest, Surroundings};
+use crate::passwords::Passwords;
 use larder_config::{Listen, PageConfig, PageListen, WebdavConfig};
 
 /// Requests in flight get this long to finish when the daemon stops.

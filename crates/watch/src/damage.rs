@@ -1,124 +1,80 @@
-//! Which files lost data, kept after the loss is over: somebody who restores or removes them wants to know it a month later, too.
+//! Keeps which files lost data (`larder damage`).
 //!
-//! - `damage.kept_bounded`: [`ENTRIES_MAX`] files. What is over goes first, the oldest of it first; what was left out is counted.
-//! - `damage.one_entry_a_loss`: a file that is listed again while its loss lasts is one entry. A loss after the end of another is a
-//!   new one.
+//! - `damage.looked_at_news`: the names of files are only looked for when what a pool lists as damaged has changed.
 
-use serde::{Deserialize, Serialize};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// More files than that are a lost disk or volume, not a list.
-pub const ENTRIES_MAX: usize = 1000;
-/// Names of one file.
-const PATHS_MAX: usize = 4;
+use larder_alerts::damage::{Entry, Loss};
+use larder_api::{DamageEntry, DamageKept, Failure};
+use larder_keep::Store;
 
-/// A loss as a pool tells of it now.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Loss {
-    /// `pool/volume`; the pool alone where it is its own metadata.
-    pub place: String,
-    /// By which the file is told from others of the place: its inode, or the object.
-    pub id: String,
-    pub paths: Vec<String>,
-    pub bytes: u64,
+use crate::clock::now_ms;
+use crate::watcher::Watcher;
+
+fn digest(pool: &Store) -> Option<u64> {
+    let disks = pool.disk_pool()?;
+    let (mut hasher, (damaged, more)) = (DefaultHasher::new(), disks.damage());
+    for one in &damaged {
+        one.object.hash(&mut hasher);
+        one.ranges.len().hash(&mut hasher);
+    }
+    more.hash(&mut hasher);
+    Some(hasher.finish())
 }
 
-/// A loss, now or before.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
-    pub pool: String,
-    pub place: String,
-    pub id: String,
-    pub paths: Vec<String>,
-    pub bytes: u64,
-    pub since_ms: u64,
-    /// When it was whole again, or not there any more.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ended_ms: Option<u64>,
-}
-
-/// All that are remembered, oldest first.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct DamageLog {
-    entries: Vec<Entry>,
-    pub left_out: u64,
-}
-
-impl DamageLog {
-    /// What a pool lists now. Returns whether anything changed.
-    pub fn look(&mut self, now_ms: u64, pool: &str, losses: &[Loss]) -> bool {
-        let before = (self.entries.clone(), self.left_out);
-        let is_listed = |entry: &Entry| losses.iter().any(|loss| (&loss.place, &loss.id) == (&entry.place, &entry.id));
-        for entry in self.entries.iter_mut().filter(|entry| entry.pool == pool && entry.ended_ms.is_none()) {
-            if !is_listed(entry) {
-                entry.ended_ms = Some(now_ms);
-            }
-        }
-        for loss in losses {
-            let lasts = |entry: &&mut Entry| {
-                entry.ended_ms.is_none() && (&entry.place, &entry.id) == (&loss.place, &loss.id) && entry.pool == pool
-            };
-            if let Some(known) = self.entries.iter_mut().find(lasts) {
-                known.bytes = known.bytes.max(loss.bytes);
+impl Watcher {
+    pub(crate) async fn look_at_damage(&self) {
+        for pool in self.storage.all() {
+            let Some(digest) = digest(&pool) else { continue };
+            if !self.watch.damage.is_news(&pool.name, digest) {
                 continue;
             }
-            if self.entries.len() >= ENTRIES_MAX && !self.make_room() {
-                self.left_out += 1;
-                continue;
+            let losses = losses(&pool).await;
+            let mut kept = self.watch.kept.lock();
+            if kept.damage.look(now_ms(), &pool.name, &losses) {
+                self.watch.save(&kept);
             }
-            self.entries.push(Entry {
-                pool: pool.to_owned(),
-                place: loss.place.clone(),
-                id: loss.id.clone(),
-                paths: loss.paths.iter().take(PATHS_MAX).cloned().collect(),
-                bytes: loss.bytes,
-                since_ms: now_ms,
-                ended_ms: None,
-            });
         }
-        before != (self.entries.clone(), self.left_out)
     }
 
-    pub fn entries(&self) -> &[Entry] {
-        &self.entries
-    }
-
-    fn make_room(&mut self) -> bool {
-        let over = self.entries.iter().position(|entry| entry.ended_ms.is_some());
-        let Some(at) = over else { return false };
-        self.entries.remove(at);
-        self.left_out += 1;
-        true
+    /// What is remembered, newest first.
+    pub async fn damage_kept(&self) -> Result<DamageKept, Failure> {
+        self.watch.look_soon().await;
+        let kept = self.watch.kept.lock();
+        let entry = |entry: &Entry| DamageEntry {
+            place: entry.place.clone(),
+            paths: entry.paths.clone(),
+            id: entry.id.clone(),
+            bytes: entry.bytes,
+            since_ms: entry.since_ms,
+            ended_ms: entry.ended_ms,
+        };
+        let entries = kept.damage.entries().iter().rev().map(entry).collect();
+        Ok(DamageKept { entries, left_out: kept.damage.left_out })
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn loss(id: usize) -> Loss {
-        Loss { place: "tank/files".into(), id: id.to_string(), paths: vec![format!("a/{id}")], bytes: 4096 }
+/// What lost data for good: what is merely out of reach comes back with its disks.
+async fn losses(pool: &Store) -> Vec<Loss> {
+    let Some(disks) = pool.disk_pool() else { return Vec::new() };
+    let (damaged, _) = disks.damage();
+    if damaged.is_empty() {
+        return Vec::new();
     }
-
-    #[test]
-    fn a_loss_is_remembered_when_it_is_over() {
-        let mut log = DamageLog::default();
-        assert!(log.look(10, "tank", &[loss(1), loss(2)]) && !log.look(20, "tank", &[loss(1), loss(2)]));
-        assert!(!log.look(30, "other", &[]), "another pool ends nothing");
-        assert!(log.look(40, "tank", &[loss(2)]));
-        let ends: Vec<_> = log.entries().iter().map(|entry| (entry.since_ms, entry.ended_ms)).collect();
-        assert_eq!(ends, [(10, Some(40)), (10, None)]);
-        log.look(50, "tank", &[loss(1), loss(2)]);
-        assert_eq!(log.entries().len(), 3, "it came back, which is another loss");
-    }
-
-    #[test]
-    fn the_list_is_bounded_and_says_what_is_not_in_it() {
-        let mut log = DamageLog::default();
-        log.look(1, "tank", &(0..ENTRIES_MAX).map(loss).collect::<Vec<_>>());
-        log.look(2, "tank", &(10..ENTRIES_MAX).map(loss).collect::<Vec<_>>());
-        log.look(3, "tank", &(10..ENTRIES_MAX + 50).map(loss).collect::<Vec<_>>());
-        assert_eq!((log.entries().len(), log.left_out), (ENTRIES_MAX, 50));
-        assert!(log.entries().iter().all(|entry| entry.ended_ms.is_none()), "what is over went first");
-    }
+    let damage = pool.status_with_damage().await.damage;
+    let bytes =
+        |ranges: &[larder_api::ByteRange]| ranges.iter().map(|range| range.end.saturating_sub(range.start)).sum();
+    let files = damage.files.into_iter().map(|file| Loss {
+        id: format!("inode {}", file.inode),
+        bytes: bytes(&file.ranges),
+        place: file.volume,
+        paths: file.paths,
+    });
+    let metadata = damage.metadata.into_iter().map(|one| Loss {
+        place: one.volume.unwrap_or_else(|| pool.name.clone()),
+        paths: Vec::new(),
+        bytes: bytes(&one.ranges),
+        id: format!("metadata {}", one.object),
+    });
+    files.chain(metadata).collect()
 }

@@ -24,10 +24,10 @@ use toml_edit::{DocumentMut, Item, TableLike, Value};
 use uuid::Uuid;
 
 use super::own::{Life, OwnerSlot};
+use larder_config::edit::replace_file;
 use larder_document::NtHashes;
 use larder_document::folder::{CONFIG_NAME, FACTORS_NAME, LINKS_NAME};
 use larder_document::secrets::without_nt_hashes;
-use larder_config::edit::replace_file;
 
 const FORMAT: u32 = 1;
 /// In the data folder, in the order in which they are put back: what lets people in comes before the file that names them.

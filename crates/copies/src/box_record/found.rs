@@ -12,12 +12,12 @@ use larder_crypt::{Keyring, KeyringError, Master, RecoveryKey, Secret};
 use object_store::ObjectStore;
 
 use super::contents::Contents;
-use larder_document::folder::CONFIG_NAME;
 use super::own::{self, Own};
 use super::versions::{self, Listed};
 use larder_config::Config;
 use larder_config::edit::Editor;
 use larder_config::{PoolConfig, Schedule};
+use larder_document::folder::CONFIG_NAME;
 
 /// Boxes of one store that are tried.
 const BOXES_MAX: usize = 16;

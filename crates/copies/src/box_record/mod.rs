@@ -44,11 +44,11 @@ use own::Own;
 use versions::{Listed, Place};
 
 use crate::replication::runs::Runs;
-use larder_document::{DataFolder, Document, NtHashes, Secrets};
-use larder_servers::passwords::{Held, Passwords};
 use larder_config::differences::differences;
 use larder_config::machine;
 use larder_config::{Config, VolumeName};
+use larder_document::{DataFolder, Document, NtHashes, Secrets};
+use larder_servers::passwords::{Held, Passwords};
 
 /// A person who changes one thing often changes another.
 const GATHER_FOR: Duration = Duration::from_secs(1);

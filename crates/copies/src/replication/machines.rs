@@ -33,9 +33,9 @@ use super::door;
 use super::invitations::SECRET_BYTES;
 use super::receiver::Receiver;
 use super::tls::{self, Identity};
+use larder_config::{ReplicaConfig, VolumeName};
 use larder_servers::answer::Refusal;
 use larder_servers::json;
-use larder_config::{ReplicaConfig, VolumeName};
 
 /// Connections of machines with a right at the same time. A sender has one.
 const CONNECTIONS_MAX: usize = 32;

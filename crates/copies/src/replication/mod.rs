@@ -30,10 +30,10 @@ use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
 use crate::box_record::BoxRecord;
-use larder_document::{DataFolder, Document};
-use larder_servers::Servers;
 use larder_config::edit::Editor;
 use larder_config::{FILES_STAY_HERE, Place, ReplicateConfig, VolumeName, parse_limit};
+use larder_document::{DataFolder, Document};
+use larder_servers::Servers;
 
 mod courier;
 pub mod door;

@@ -37,12 +37,12 @@ use super::receiver::Receiver;
 use super::runs::{Runs, Way};
 use super::{EndOf, Progress};
 use crate::seats::Seats;
+use larder_config::edit::replace_file;
+use larder_config::{Config, Place, VolumeName};
 use larder_document::{DataFolder, Document, State};
 use larder_keep::snapshot_words::{has_clones, snapshot_error};
 use larder_servers::VolumeDoors;
 use larder_servers::answer::finish;
-use larder_config::edit::replace_file;
-use larder_config::{Config, Place, VolumeName};
 
 const FILE: &str = "moves.json";
 /// A longer file is not ours.

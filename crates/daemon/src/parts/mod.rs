@@ -15,33 +15,34 @@ mod mounts;
 mod people;
 mod shares;
 pub mod volumes;
+mod waits;
 
 use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use larder_api::{Failure, FailureKind};
+use larder_api::Failure;
 use larder_base::units::ByteSize;
 use larder_keep::Storage;
 use larder_keep::snapshot_runs::SnapshotRuns;
 use tokio::sync::Notify;
 
+use larder_document::things::{Part, Things};
+use larder_document::{DataFolder, Kind, Look, Reconcile, Source, Standing, Standings};
 use mounts::MountPart;
 use people::PeoplePart;
 use shares::SharePart;
-use larder_document::things::{Part, Things};
-use larder_document::{DataFolder, Kind, Look, Reconcile, Source, Standing, Standings, Wait};
 use volumes::VolumePart;
 
 use crate::discovery::Announcer;
-use larder_servers::links::HeldLinks;
-use larder_servers::Mounts;
-use larder_copies::replication::runs::Runs;
-use larder_servers::Servers;
 use crate::setup_offer::SetupOffer;
 use crate::shares::{closed_to_others, without_nt_hash, without_password};
-use crate::watch::Watch;
-use larder_config::{Config, VolumeName};
+use larder_config::Config;
+use larder_copies::replication::runs::Runs;
+use larder_servers::Mounts;
+use larder_servers::Servers;
+use larder_servers::links::HeldLinks;
+use larder_watch::Watch;
 
 /// What is given to the parts.
 #[derive(Clone)]
@@ -173,16 +174,4 @@ impl Reconcile for Reconciler {
         }
         .boxed()
     }
-}
-
-/// The standing of a thing of this volume that cannot be served now.
-async fn waits_or_failed(storage: &Storage, volume: Option<&VolumeName>, why: Failure) -> Standing {
-    let volume = volume.map(ToString::to_string).unwrap_or_default();
-    let wait = match why.kind {
-        FailureKind::Locked => Wait::Key,
-        _ if storage.is_closed_for_now(&volume) => Wait::Moment,
-        _ if storage.is_elsewhere(&volume).await => Wait::Elsewhere,
-        _ => return Standing::Failed(why),
-    };
-    Standing::waits(wait, why)
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use larder_keep::Storage;
 
-use larder_document::{Kind, Standing};
+use super::waits::waits_or_failed;
+use larder_config::MountConfig;
 use larder_document::Source;
 use larder_document::things::Part;
-use super::waits_or_failed;
+use larder_document::{Kind, Standing};
 use larder_servers::Mounts;
-use larder_config::MountConfig;
 
 pub struct MountPart {
     pub storage: Arc<Storage>,

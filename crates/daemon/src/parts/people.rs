@@ -6,10 +6,10 @@ use larder_api::Failure;
 use larder_nfs::Owners;
 use larder_people::{NtHash, User};
 
-use larder_document::Source;
-use larder_document::Secrets;
-use larder_servers::Servers;
 use larder_config::{Config, GroupConfig, UserConfig};
+use larder_document::Secrets;
+use larder_document::Source;
+use larder_servers::Servers;
 
 /// What the doors were told of people last.
 type Told = (Vec<User>, Vec<GroupConfig>, Option<String>);

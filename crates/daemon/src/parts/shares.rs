@@ -15,15 +15,15 @@ use larder_fs::Ino;
 use larder_keep::Storage;
 use larder_nfs::{Export, Older};
 
-use larder_document::{Kind, Standing};
+use super::waits::waits_or_failed;
+use crate::shares::{export_path, found, rules};
+use larder_config::{Config, ShareConfig};
 use larder_document::Source;
 use larder_document::things::Part;
-use super::waits_or_failed;
-use larder_servers::doors::{ORIGIN_NFS, ORIGIN_SFTP, ORIGIN_WEBDAV};
+use larder_document::{Kind, Standing};
 use larder_servers::Servers;
-use crate::shares::{export_path, found, rules};
-use crate::watch::Watch;
-use larder_config::{Config, ShareConfig};
+use larder_servers::doors::{ORIGIN_NFS, ORIGIN_SFTP, ORIGIN_WEBDAV};
+use larder_watch::Watch;
 
 /// The purpose of the key that seals NFS handles of folders of the host.
 const HANDLES: &str = "nfs handles";

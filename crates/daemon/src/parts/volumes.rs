@@ -7,11 +7,11 @@ use larder_api::{Encrypt, Failure, FailureKind, VolumeChange, VolumeStatus};
 use larder_fs::{Cred, Ino, SetAttr};
 use larder_keep::{Storage, Store};
 
-use larder_document::{Kind, Standing, Wait};
-use larder_document::Source;
-use larder_document::things::Part;
 use crate::{keys, owner_quotas, translate};
 use larder_config::{VolumeConfig, VolumeName, check_name, machine};
+use larder_document::Source;
+use larder_document::things::Part;
+use larder_document::{Kind, Standing, Wait};
 
 pub struct VolumePart {
     pub storage: Arc<Storage>,

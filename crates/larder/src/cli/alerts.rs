@@ -10,7 +10,7 @@ use crate::out;
 use crate::render::watch as render;
 use larder_config::machine;
 use larder_config::times;
-use larder_daemon::watch::audit_of;
+use larder_watch::audit_of;
 
 #[derive(Debug, Args)]
 pub(crate) struct AlertsArgs {

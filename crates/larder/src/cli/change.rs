@@ -12,8 +12,8 @@ use super::reach::{Target, absolute, is_path, target};
 use crate::render;
 use larder_config::Config;
 use larder_config::edit::Editor;
-use larder_document::folder;
 use larder_daemon::translate;
+use larder_document::folder;
 
 /// How often the progress of a change is asked for.
 const ASK_EVERY: Duration = Duration::from_millis(500);

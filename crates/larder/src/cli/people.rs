@@ -12,11 +12,11 @@ use larder_web::Which;
 use super::args::Global;
 use super::reach::{Target, absolute, target};
 use larder_config::{Config, edit::Editor};
-use larder_document::folder::{self, DataFolder};
-use larder_daemon::people::user_status;
-use larder_document::tokens::Tokens;
 use larder_copies::box_record;
+use larder_daemon::people::user_status;
 use larder_daemon::{factors, groups, people, user_keys};
+use larder_document::folder::{self, DataFolder};
+use larder_document::tokens::Tokens;
 use larder_document::{NtHashes, Secrets, hash_of};
 use larder_servers::links;
 

@@ -21,9 +21,9 @@ use crate::render::{self, Paint};
 use larder_config::edit::{Editor, fresh, replace_file};
 use larder_config::{Config, PoolConfig, Schedule, check_name};
 use larder_daemon::disks;
+use larder_daemon::{check_names, import_options, open_configured, open_pool, take_in, translate};
 use larder_document::folder::{self, DataFolder};
 use larder_document::last_lives::Remembered;
-use larder_daemon::{check_names, import_options, open_configured, open_pool, take_in, translate};
 
 /// How long each running daemon has for saying which disks it serves.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);

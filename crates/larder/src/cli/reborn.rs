@@ -29,8 +29,8 @@ use larder_copies::box_record::contents::PENDING;
 use larder_copies::box_record::found::{self, OpenedBox};
 use larder_copies::box_record::versions;
 use larder_copies::bucket::{taking, this_machine};
-use larder_document::folder::{CONFIG_NAME, DataFolder};
 use larder_daemon::{import_options, open_pool};
+use larder_document::folder::{CONFIG_NAME, DataFolder};
 
 /// A history is shorter.
 const HISTORY_BYTES_MAX: u64 = 8 << 20;

@@ -17,8 +17,8 @@ use super::reach::{self, Backend, closing};
 use super::volume_name::split;
 use crate::render;
 use larder_config::{VolumeName, parse_quota_wanted};
-use larder_daemon::direct::Outgoing;
 use larder_copies::replication::{Receiver, door};
+use larder_daemon::direct::Outgoing;
 
 /// Pieces that wait for a slow side.
 const PIECES_MAX: usize = 16;

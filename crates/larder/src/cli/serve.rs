@@ -13,12 +13,12 @@ use super::reach::absolute;
 use crate::out;
 use larder_config::Config;
 use larder_config::machine;
-use larder_copies::bucket::LOST_EXIT;
-use larder_document::folder::{self, DataFolder};
-use larder_daemon::notify;
-use larder_copies::standby::stand_by;
 use larder_copies::box_record;
-use larder_daemon::{Daemon, End, Running, watch};
+use larder_copies::bucket::LOST_EXIT;
+use larder_copies::standby::stand_by;
+use larder_daemon::notify;
+use larder_daemon::{Daemon, End, Running};
+use larder_document::folder::{self, DataFolder};
 
 /// Offers a set-up at an address, beside a daemon that has nothing to serve.
 pub(super) type Offer = fn(&Global, &Arc<Daemon>, Option<&str>) -> Result<(), Failure>;
@@ -132,7 +132,7 @@ pub(super) async fn until_stopped(
     }
     stopped?;
     if let Some((disks, then)) = after_ups {
-        watch::afterwards(&disks, &then);
+        larder_watch::afterwards(&disks, &then);
     }
     if let Some(End::Asked(asked)) = end {
         asked.given_back().await;

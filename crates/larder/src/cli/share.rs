@@ -8,8 +8,8 @@ use super::reach::{Target, absolute, daemon, target};
 use crate::{out, render, render_explain};
 use larder_config::Config;
 use larder_config::edit::Editor;
-use larder_document::folder;
 use larder_daemon::sharing::{remove_in_file, set_in_file};
+use larder_document::folder;
 
 pub(super) async fn run(global: &Global, command: ShareCommand) -> Result<(), Failure> {
     match command {

@@ -37,13 +37,13 @@ use larder_config::{
 use larder_copies::box_record::contents::finish_pending;
 use larder_copies::box_record::found;
 use larder_copies::bucket::{taking, this_machine};
-use larder_daemon::disks::layout_default;
-use larder_document::folder::{self, DataFolder};
-use larder_document::last_lives::Remembered;
-use larder_daemon::people::fit_password;
 use larder_copies::standby::stand_by;
+use larder_daemon::disks::layout_default;
+use larder_daemon::people::fit_password;
 use larder_daemon::{Daemon, default_share, translate};
 use larder_document::Overrides;
+use larder_document::folder::{self, DataFolder};
+use larder_document::last_lives::Remembered;
 use larder_servers::mounts::is_dead;
 
 const VOLUME: &str = "files";

@@ -18,10 +18,10 @@ use larder_base::passed;
 use larder_dav::GuestBody;
 use serde_json::json;
 
-use larder_document::entitled::{Entitled, Grant};
-use crate::remote::Remote;
 use super::in_process::InProcess;
 use super::{full, guarded};
+use crate::remote::Remote;
+use larder_document::entitled::{Entitled, Grant};
 
 /// Of each path of it.
 pub(super) const ROOT: &str = "/api";

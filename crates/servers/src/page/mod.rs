@@ -25,9 +25,9 @@ use hyper::http::request::Parts;
 use hyper::{Request, Response, StatusCode};
 use larder_api::{Failure, UserRole};
 use larder_base::{Clock, SystemClock, task};
+use larder_dav::{Guest, GuestBody, PasswordRefused, Tls, WebHandle};
 use larder_document::entitled::Entitlements;
 use larder_document::folder::FACTORS_NAME;
-use larder_dav::{Guest, GuestBody, PasswordRefused, Tls, WebHandle};
 use larder_web::{BASE, FactorsEnded, FileView, LogIn, Options, Peer, Refusal, Role, Standing, Web, generation};
 
 use self::hosts::Hosts;

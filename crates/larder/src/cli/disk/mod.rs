@@ -151,7 +151,7 @@ async fn health(global: &Global, recorded: &Recorded) -> Result<Vec<larder_api::
     {
         return client.ask(GetDiskHealth).await;
     }
-    Ok(larder_daemon::watch::without_daemon(&recorded.machine()?))
+    Ok(larder_watch::without_daemon(&recorded.machine()?))
 }
 
 /// The pool that a folder is a disk of.

@@ -28,8 +28,8 @@ use larder_config::machine;
 use larder_config::{
     NFS_PORT, PAGE_PORT, REPLICATION_PORT, SFTP_PORT, SMB_PORT, WEBDAV_PORT, WEBDAVS_PORT, parse_listen,
 };
-use larder_daemon::Daemon;
 use larder_copies::box_record::found;
+use larder_daemon::Daemon;
 use larder_document::folder::DataFolder;
 
 pub(super) mod beside;

@@ -32,7 +32,7 @@ use larder_config::edit::replace_file;
 use larder_config::machine;
 use larder_config::{check_label, check_share_name, check_user_name};
 use larder_daemon::disks::{self, aside};
-use larder_daemon::watch::SetUpDeed;
+use larder_watch::SetUpDeed;
 
 /// The plan, until larder.toml is there (`setup.plan_first`).
 const PLAN_NAME: &str = "setup.json";

@@ -5,16 +5,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use larder_alerts::alerts::DAY_MS;
 use larder_base::task;
 use larder_files::guard::{Alarm, Suspect};
 use larder_fs::FsError;
-use larder_watch::alerts::DAY_MS;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
-use super::Watcher;
-use super::clock::now_ms;
-use super::guards::{Suspected, words};
+use crate::clock::now_ms;
+use crate::guards::{Suspected, words};
+use crate::watcher::Watcher;
 use larder_config::VolumeName;
 use larder_config::times;
 
@@ -25,7 +25,7 @@ const RECENT_MS: u64 = DAY_MS;
 /// Work on volumes that takes longer goes on by itself: a pool may hang.
 const VOLUMES_WAIT_MAX: Duration = Duration::from_secs(30);
 
-pub(super) async fn run(watcher: &Arc<Watcher>, main: &Handle, alarms: Option<mpsc::Receiver<(String, Alarm)>>) {
+pub(crate) async fn run(watcher: &Arc<Watcher>, main: &Handle, alarms: Option<mpsc::Receiver<(String, Alarm)>>) {
     let Some(mut alarms) = alarms else { return };
     while let Some((share, alarm)) = alarms.recv().await {
         let taker = Arc::clone(watcher);

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use larder_alerts::disk::{COLUMNS, Ring};
 use larder_base::checksum::checksum;
-use larder_watch::disk::{COLUMNS, Ring};
 use parking_lot::Mutex;
 
 /// Histories of so many things: disks come and go.
-pub(super) const RINGS_MAX: usize = 256;
-const FILE_BYTES_MAX: u64 = larder_watch::disk::BYTES_MAX as u64;
+pub(crate) const RINGS_MAX: usize = 256;
+const FILE_BYTES_MAX: u64 = larder_alerts::disk::BYTES_MAX as u64;
 
 struct Kept {
     ring: Ring,
@@ -19,18 +19,18 @@ struct Kept {
 }
 
 /// Of a subject's ring.
-pub(super) fn file_name(subject: &str) -> String {
+pub(crate) fn file_name(subject: &str) -> String {
     format!("{:016x}.ring", checksum(0, subject.as_bytes()))
 }
 
-pub(super) struct History {
+pub(crate) struct History {
     folder: PathBuf,
     rings: Mutex<BTreeMap<String, Kept>>,
 }
 
 impl History {
     /// Files are read when their subject is first asked for.
-    pub(super) fn of(folder: &Path) -> Self {
+    pub(crate) fn of(folder: &Path) -> Self {
         Self { folder: folder.to_owned(), rings: Mutex::default() }
     }
 
@@ -68,23 +68,23 @@ impl History {
     }
 
     /// Whether a file of this name is there.
-    pub(super) fn has(&self, name: &str) -> bool {
+    pub(crate) fn has(&self, name: &str) -> bool {
         self.folder.join(name).exists()
     }
 
     /// Takes a copy, if it is one and belongs under this name. Returns whether it did.
-    pub(super) fn restore(&self, name: &str, bytes: &[u8]) -> bool {
+    pub(crate) fn restore(&self, name: &str, bytes: &[u8]) -> bool {
         let is_its_own = Ring::decode(bytes).is_ok_and(|ring| file_name(&ring.subject) == name);
-        is_its_own && larder_watch::replace(&self.folder.join(name), bytes).is_ok()
+        is_its_own && larder_alerts::replace(&self.folder.join(name), bytes).is_ok()
     }
 
     /// Those that changed since they were copied.
-    pub(super) fn uncopied(&self) -> Vec<Ring> {
+    pub(crate) fn uncopied(&self) -> Vec<Ring> {
         self.rings.lock().values().filter(|kept| !kept.is_copied).map(|kept| kept.ring.clone()).collect()
     }
 
     /// A pool has these.
-    pub(super) fn are_copied(&self, copied: &[Ring]) {
+    pub(crate) fn are_copied(&self, copied: &[Ring]) {
         let mut rings = self.rings.lock();
         for ring in copied {
             if let Some(kept) = rings.get_mut(&ring.subject).filter(|kept| kept.ring == *ring) {
@@ -93,23 +93,23 @@ impl History {
         }
     }
 
-    pub(super) fn add(&self, subject: &str, at_s: u64, values: [Option<u32>; COLUMNS]) {
+    pub(crate) fn add(&self, subject: &str, at_s: u64, values: [Option<u32>; COLUMNS]) {
         self.with(subject, |kept| {
             kept.ring.add(at_s, values);
             (kept.is_changed, kept.is_copied) = (true, false);
         });
     }
 
-    pub(super) fn ring(&self, subject: &str) -> Option<Ring> {
+    pub(crate) fn ring(&self, subject: &str) -> Option<Ring> {
         self.with(subject, |kept| kept.ring.clone())
     }
 
     /// Writes what changed. Returns how many bytes.
-    pub(super) fn write(&self) -> u64 {
+    pub(crate) fn write(&self) -> u64 {
         let mut written = 0;
         for (subject, kept) in self.rings.lock().iter_mut().filter(|(_, kept)| kept.is_changed) {
             let bytes = kept.ring.encode();
-            match larder_watch::replace(&self.file(subject), &bytes) {
+            match larder_alerts::replace(&self.file(subject), &bytes) {
                 Ok(()) => {
                     kept.is_changed = false;
                     written += bytes.len() as u64;

@@ -5,13 +5,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use larder_alerts::ups::{Nut, Reading, Source, Ups, read_batteries};
+use larder_alerts::{Condition, EventKind};
 use larder_api::{Failure, UpsStatus};
 use larder_facts::Machine;
-use larder_watch::ups::{Nut, Reading, Source, Ups, read_batteries};
-use larder_watch::{Condition, EventKind};
 
-use super::Watcher;
-use super::ups::{name, plan};
+use crate::ups::{name, plan};
+use crate::watcher::Watcher;
 use larder_config::UpsConfig;
 
 /// As often as the drivers of NUT ask the UPS itself.
@@ -20,7 +20,7 @@ const ASK_EVERY: Duration = Duration::from_secs(5);
 const TELL_WAIT: Duration = Duration::from_secs(3);
 
 /// Asks for as long as the configuration names a UPS.
-pub(super) async fn run(watcher: &Watcher) {
+pub(crate) async fn run(watcher: &Watcher) {
     let mut connection: Option<(Source, Nut)> = None;
     loop {
         let config = watcher.document.config().ups.clone();

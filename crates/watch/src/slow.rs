@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use larder_alerts::{Condition, EventKind};
 use larder_pool::DiskTimes;
-use larder_watch::{Condition, EventKind};
 use parking_lot::Mutex;
 
 /// Figures are of so long at least.
@@ -20,7 +20,7 @@ const SLOW_US_MIN: f64 = 10_000.0;
 
 /// The calls of a pool's disks at the beginning of the window, and the verdict of the last one.
 #[derive(Default)]
-pub(super) struct Slow(Mutex<BTreeMap<String, Window>>);
+pub(crate) struct Slow(Mutex<BTreeMap<String, Window>>);
 
 struct Window {
     began: Instant,
@@ -30,7 +30,7 @@ struct Window {
 
 impl Slow {
     /// What is the case with a pool's disks, by the last whole window.
-    pub(super) fn look(&self, pool: &str, times: &[DiskTimes], now: Instant) -> Vec<Condition> {
+    pub(crate) fn look(&self, pool: &str, times: &[DiskTimes], now: Instant) -> Vec<Condition> {
         let mut pools = self.0.lock();
         let calls = || times.iter().map(|disk| (disk.path.clone(), (disk.calls, disk.took_us))).collect();
         let window =
@@ -46,7 +46,7 @@ impl Slow {
         window.verdicts.clone()
     }
 
-    pub(super) fn keep_only(&self, pools: &[String]) {
+    pub(crate) fn keep_only(&self, pools: &[String]) {
         self.0.lock().retain(|name, _| pools.contains(name));
     }
 }

@@ -18,11 +18,11 @@ const PLACES_MAX: usize = 64;
 /// Networks that each user was seen at, in the order of the first time.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
-pub(super) struct Places(BTreeMap<String, Vec<String>>);
+pub(crate) struct Places(BTreeMap<String, Vec<String>>);
 
 /// What a login tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Seen {
+pub(crate) enum Seen {
     Known,
     /// The user's first place.
     First,
@@ -30,7 +30,7 @@ pub(super) enum Seen {
 }
 
 impl Places {
-    pub(super) fn see(&mut self, user: &str, address: IpAddr) -> Seen {
+    pub(crate) fn see(&mut self, user: &str, address: IpAddr) -> Seen {
         let place = place(address);
         if !self.0.contains_key(user) && self.0.len() >= USERS_MAX {
             return Seen::Known;
@@ -68,12 +68,12 @@ fn place(address: IpAddr) -> String {
 static LEFT_OUT: AtomicU64 = AtomicU64::new(0);
 
 /// How many, since the last question.
-pub(super) fn left_out() -> u64 {
+pub(crate) fn left_out() -> u64 {
     LEFT_OUT.swap(0, Relaxed)
 }
 
 /// From a door. Waits for nothing.
-pub(super) fn pass_on(sender: &mpsc::Sender<Passage>, passage: Passage) {
+pub(crate) fn pass_on(sender: &mpsc::Sender<Passage>, passage: Passage) {
     if sender.try_send(passage).is_err() {
         LEFT_OUT.fetch_add(1, Relaxed);
     }

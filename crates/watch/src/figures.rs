@@ -1,9 +1,9 @@
 //! Alerts and the health of disks as metrics. Waits for nobody: while the state is being written, alerts are left out.
 
+use larder_alerts::Severity;
 use larder_base::metrics::Metrics;
-use larder_watch::Severity;
 
-use super::state::Watch;
+use crate::state::Watch;
 
 impl Watch {
     pub fn metrics(&self, out: &mut Metrics) {

@@ -5,24 +5,24 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use larder_alerts::audit::{Audit, Record, RecordKind};
+use larder_alerts::damage::DamageLog;
+use larder_alerts::queue::Queue;
+use larder_alerts::send::Receiver;
+use larder_alerts::{Alert, Alerts, Change, Condition, EventKind, Message, MessageKind, digest};
 use larder_api::Failure;
 use larder_base::{passed, task};
 use larder_files::guard::Alarm;
-use larder_watch::audit::{Audit, Record, RecordKind};
-use larder_watch::damage::DamageLog;
-use larder_watch::queue::Queue;
-use larder_watch::send::Receiver;
-use larder_watch::{Alert, Alerts, Change, Condition, EventKind, Message, MessageKind, digest};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use super::clock::now_ms;
-use super::file_audits::FileAudits;
-use super::guards::{Guards, Suspects};
-use super::last_looks::LastLooks;
-use super::places::{self, Places};
-use super::{certificate, disks, history, slow, ups};
+use crate::clock::now_ms;
+use crate::file_audits::FileAudits;
+use crate::guards::{Guards, Suspects};
+use crate::last_looks::LastLooks;
+use crate::places::{self, Places};
+use crate::{certificate, disks, history, slow, ups};
 
 /// Logins and refusals that wait for the audit log. More at once are left out, and that is said.
 const PASSAGES_MAX: usize = 1024;
@@ -74,49 +74,49 @@ fn make_folder(folder: &Path) -> std::io::Result<()> {
 
 /// What became of the last try.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Tried {
-    pub(super) delivered_ms: Option<u64>,
-    pub(super) fault: Option<String>,
+pub(crate) struct Tried {
+    pub(crate) delivered_ms: Option<u64>,
+    pub(crate) fault: Option<String>,
     /// Messages that it refused for good.
-    pub(super) given_up: u64,
+    pub(crate) given_up: u64,
 }
 
 /// What is kept over restarts.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct Kept {
-    pub(super) alerts: Alerts,
-    pub(super) queue: Queue,
+pub(crate) struct Kept {
+    pub(crate) alerts: Alerts,
+    pub(crate) queue: Queue,
     digest_ms: u64,
-    pub(super) places: Places,
-    pub(super) suspects: Suspects,
-    pub(super) damage: DamageLog,
+    pub(crate) places: Places,
+    pub(crate) suspects: Suspects,
+    pub(crate) damage: DamageLog,
 }
 
 pub struct Watch {
-    pub(super) folder: PathBuf,
-    pub(super) host: String,
-    pub(super) audit: Arc<Audit>,
-    pub(super) kept: Mutex<Kept>,
-    pub(super) receivers: Mutex<Vec<Receiver>>,
+    pub(crate) folder: PathBuf,
+    pub(crate) host: String,
+    pub(crate) audit: Arc<Audit>,
+    pub(crate) kept: Mutex<Kept>,
+    pub(crate) receivers: Mutex<Vec<Receiver>>,
     /// What became of the last try of each receiver and ping.
-    pub(super) tried: Mutex<BTreeMap<String, Tried>>,
+    pub(crate) tried: Mutex<BTreeMap<String, Tried>>,
     /// There is something to deliver.
-    pub(super) news: Notify,
+    pub(crate) news: Notify,
     /// Why the configuration was not read again.
-    pub(super) config_fault: Mutex<Option<String>>,
-    pub(super) disks: disks::Disks,
-    pub(super) history: history::History,
-    pub(super) certificate: certificate::Watched,
-    pub(super) slow: slow::Slow,
+    pub(crate) config_fault: Mutex<Option<String>>,
+    pub(crate) disks: disks::Disks,
+    pub(crate) history: history::History,
+    pub(crate) certificate: certificate::Watched,
+    pub(crate) slow: slow::Slow,
     pub guards: Guards,
     pub file_audits: FileAudits,
-    pub(super) damage: LastLooks,
+    pub(crate) damage: LastLooks,
     pub ups: ups::Watched,
-    pub(super) alarms: Mutex<Option<mpsc::Receiver<(String, Alarm)>>>,
-    pub(super) passages: Mutex<Option<mpsc::Receiver<larder_doors::door::Passage>>>,
-    pub(super) ask: mpsc::Sender<oneshot::Sender<()>>,
-    pub(super) asked: Mutex<Option<mpsc::Receiver<oneshot::Sender<()>>>>,
+    pub(crate) alarms: Mutex<Option<mpsc::Receiver<(String, Alarm)>>>,
+    pub(crate) passages: Mutex<Option<mpsc::Receiver<larder_doors::door::Passage>>>,
+    pub(crate) ask: mpsc::Sender<oneshot::Sender<()>>,
+    pub(crate) asked: Mutex<Option<mpsc::Receiver<oneshot::Sender<()>>>>,
 }
 
 impl Watch {
@@ -126,7 +126,7 @@ impl Watch {
         make_folder(&folder.join("history"))
             .map_err(|e| Failure::io(format_args!("cannot make {}", folder.display()), &e))?;
         let state = folder.join("state");
-        let kept = larder_watch::load(&state).unwrap_or_else(|error| {
+        let kept = larder_alerts::load(&state).unwrap_or_else(|error| {
             let aside = folder.join("state.damaged");
             tracing::error!("alerts begin anew; the old state is put aside as {}: {error}", aside.display());
             let _ = std::fs::rename(&state, &aside);
@@ -161,7 +161,7 @@ impl Watch {
     }
 
     /// `running` lies there from here to an orderly end.
-    pub(super) fn note_start(&self) {
+    pub(crate) fn note_start(&self) {
         let running = self.folder.join("running");
         if running.exists() {
             let last = std::fs::metadata(&running).and_then(|about| about.modified()).ok();
@@ -192,7 +192,7 @@ impl Watch {
     }
 
     /// Who is told from now on.
-    pub(super) fn set_receivers(&self, receivers: Vec<Receiver>) {
+    pub(crate) fn set_receivers(&self, receivers: Vec<Receiver>) {
         let mut current = self.receivers.lock();
         if *current == receivers {
             return;
@@ -214,14 +214,14 @@ impl Watch {
     }
 
     /// Something happened and is over.
-    pub(super) fn note(&self, condition: Condition) {
+    pub(crate) fn note(&self, condition: Condition) {
         let mut kept = self.kept.lock();
         let news = kept.alerts.note(now_ms(), &condition);
         self.publish(&mut kept, vec![news]);
     }
 
     /// Takes in what is the case now.
-    pub(super) fn take_in(&self, conditions: &[Condition], unknown: &[larder_watch::Unknown]) {
+    pub(crate) fn take_in(&self, conditions: &[Condition], unknown: &[larder_alerts::Unknown]) {
         let mut kept = self.kept.lock();
         let news = kept.alerts.look(now_ms(), conditions, unknown);
         if !news.is_empty() {
@@ -236,7 +236,7 @@ impl Watch {
             match change {
                 Change::Reminder => {}
                 Change::Cleared => tracing::info!("over: {words}"),
-                _ if alert.severity == larder_watch::Severity::Info => tracing::info!("{words}"),
+                _ if alert.severity == larder_alerts::Severity::Info => tracing::info!("{words}"),
                 _ => tracing::warn!("{words}"),
             }
         }
@@ -253,26 +253,26 @@ impl Watch {
         kept.queue.push(message, to);
     }
 
-    pub(super) fn save(&self, kept: &Kept) {
+    pub(crate) fn save(&self, kept: &Kept) {
         if let Err(error) = self.try_save(kept) {
             tracing::error!("alerts are not kept over a restart: {error}");
         }
     }
 
     /// The same for what a person is to be told about.
-    pub(super) fn try_save(&self, kept: &Kept) -> Result<(), larder_watch::SaveError> {
-        larder_watch::save(&self.folder.join("state"), kept)
+    pub(crate) fn try_save(&self, kept: &Kept) -> Result<(), larder_alerts::SaveError> {
+        larder_alerts::save(&self.folder.join("state"), kept)
     }
 
     /// Adds to the audit log.
-    pub(super) fn record(&self, record: Record) {
+    pub fn record(&self, record: Record) {
         if let Err(error) = self.audit.add(now_ms(), record) {
             tracing::error!("the audit log in {} cannot be written: {error}", self.folder.display());
         }
     }
 
     /// Writes operations on files that wait, without waiting for more.
-    pub(super) fn write_file_operations(&self) {
+    pub(crate) fn write_file_operations(&self) {
         let records = self.file_audits.take();
         if let Err(error) = self.audit.add_file_operations(records) {
             tracing::error!("operations on files are not in the audit log in {}: {error}", self.folder.display());
@@ -309,7 +309,7 @@ impl Watch {
     }
 
     /// A digest, if the week is over.
-    pub(super) fn digest(&self, room: &[String], disks: &disks::Summary) {
+    pub(crate) fn digest(&self, room: &[String], disks: &disks::Summary) {
         use chrono::Timelike;
         let (now, hour) = (now_ms(), chrono::Local::now().hour());
         let mut kept = self.kept.lock();
@@ -332,7 +332,7 @@ impl Watch {
     }
 
     /// As [`Watch::note`], at most once an hour about one thing: a guesser is locked out every minute.
-    pub(super) fn note_once(&self, condition: Condition) {
+    pub(crate) fn note_once(&self, condition: Condition) {
         const AGAIN_MS: u64 = 3600 * 1000;
         let now = now_ms();
         let told = |alert: &Alert| alert.key == condition.key && passed::since_ms(alert.since_ms, now) < AGAIN_MS;

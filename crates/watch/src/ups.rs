@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use larder_alerts::ups::{Reading, Source, Ups};
+use larder_alerts::{Condition, EventKind};
 use larder_base::metrics::Metrics;
-use larder_watch::ups::{Reading, Source, Ups};
-use larder_watch::{Condition, EventKind};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -14,10 +14,10 @@ use larder_config::UpsConfig;
 /// What is known of the UPS.
 pub struct Watched {
     began: Instant,
-    pub(super) state: Mutex<Ups>,
-    pub(super) stop: CancellationToken,
+    pub(crate) state: Mutex<Ups>,
+    pub(crate) stop: CancellationToken,
     /// The configuration may name another one.
-    pub(super) configured: Notify,
+    pub(crate) configured: Notify,
 }
 
 impl Default for Watched {
@@ -42,7 +42,7 @@ impl Watched {
         self.stop.is_cancelled()
     }
 
-    pub(super) fn conditions(&self, config: Option<&UpsConfig>) -> Vec<Condition> {
+    pub(crate) fn conditions(&self, config: Option<&UpsConfig>) -> Vec<Condition> {
         let Some(config) = config else { return Vec::new() };
         let (name, state) = (name(config), self.state.lock());
         let mut conditions = Vec::new();
@@ -69,7 +69,7 @@ impl Watched {
         conditions
     }
 
-    pub(super) fn metrics(&self, out: &mut Metrics) {
+    pub(crate) fn metrics(&self, out: &mut Metrics) {
         let state = self.state.lock();
         let Some(last) = state.last() else { return };
         let help = "1 while the machine runs on the battery of its UPS.";
@@ -79,24 +79,24 @@ impl Watched {
         }
     }
 
-    pub(super) fn on_battery_for(&self) -> Option<Duration> {
+    pub(crate) fn on_battery_for(&self) -> Option<Duration> {
         self.state.lock().on_battery_for(self.began.elapsed())
     }
 
-    pub(super) fn take(&self, answer: Result<Reading, String>, config: &UpsConfig) -> Option<String> {
+    pub(crate) fn take(&self, answer: Result<Reading, String>, config: &UpsConfig) -> Option<String> {
         self.state.lock().take(self.began.elapsed(), answer, config.limits)
     }
 }
 
 /// How people name it.
-pub(super) fn name(config: &UpsConfig) -> &str {
+pub(crate) fn name(config: &UpsConfig) -> &str {
     match &config.source {
         Source::Nut { name, .. } => name,
         Source::Battery(_) => "battery",
     }
 }
 
-pub(super) fn plan(config: &UpsConfig) -> String {
+pub(crate) fn plan(config: &UpsConfig) -> String {
     let mut parts = Vec::new();
     parts.extend(config.limits.after.map(|after| format!("after {} s on the battery", after.as_secs())));
     parts.extend(config.limits.below_percent.map(|below| format!("below {below} %")));

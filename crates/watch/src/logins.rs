@@ -1,14 +1,14 @@
 //! Logins and refusals: into the audit log, and as alerts where a user comes from a new place or an address guesses.
 
+use larder_alerts::audit::{Record, RecordKind};
+use larder_alerts::{Condition, EventKind};
 use larder_doors::door::Passage;
-use larder_watch::audit::{Record, RecordKind};
-use larder_watch::{Condition, EventKind};
 use tokio::sync::mpsc;
 
-use super::places::{Seen, left_out};
-use super::state::Watch;
+use crate::places::{Seen, left_out};
+use crate::state::Watch;
 
-pub(super) async fn run(watch: &Watch, passages: Option<mpsc::Receiver<Passage>>) {
+pub(crate) async fn run(watch: &Watch, passages: Option<mpsc::Receiver<Passage>>) {
     let Some(mut passages) = passages else { return };
     while let Some(passage) = passages.recv().await {
         let left_out = left_out();

@@ -10,17 +10,17 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use larder_alerts::disk::{About, COLUMNS, Column, Health, Verdict, judge, judge_link, temperature_limits};
+use larder_alerts::{Condition, EventKind, Severity};
 use larder_api::DiskHealth;
 use larder_base::metrics::Metrics;
 use larder_facts::Machine;
 use larder_facts::machine::{BlockDevice, Bus, Medium, Smart, SmartAnswer, whole_devices};
-use larder_watch::disk::{About, COLUMNS, Column, Health, Verdict, judge, judge_link, temperature_limits};
-use larder_watch::{Condition, EventKind, Severity};
 use parking_lot::Mutex;
 
-use super::clock::now_ms;
-use super::history::History;
-use super::self_tests::{Candidate, SelfTests, due};
+use crate::clock::now_ms;
+use crate::history::History;
+use crate::self_tests::{Candidate, SelfTests, due};
 use larder_config::SelfTestSchedule;
 
 const ASK_EVERY: Duration = Duration::from_secs(3600);
@@ -58,7 +58,7 @@ impl Known {
 }
 
 #[derive(Default)]
-pub(super) struct Disks {
+pub(crate) struct Disks {
     known: Mutex<BTreeMap<String, Known>>,
     written: Mutex<Option<(Instant, u64)>>,
     tests: Mutex<SelfTests>,
@@ -66,9 +66,9 @@ pub(super) struct Disks {
 
 /// For the week's digest.
 #[derive(Default)]
-pub(super) struct Summary {
-    pub(super) well: usize,
-    pub(super) troubled: Vec<String>,
+pub(crate) struct Summary {
+    pub(crate) well: usize,
+    pub(crate) troubled: Vec<String>,
 }
 
 /// By which a disk's history and alerts are kept, wherever it is plugged in.
@@ -100,13 +100,13 @@ fn calls(traffic: &str) -> Option<u64> {
 
 impl Disks {
     /// Of those that tell it, as they told it last.
-    pub(super) fn hottest(&self) -> Option<i64> {
+    pub(crate) fn hottest(&self) -> Option<i64> {
         let known = self.known.lock();
         known.values().filter_map(|known| known.heat()?.temperature_c).max()
     }
 
     /// Whether histories are written now. To be asked at each look (`looking.nothing_written_idle`).
-    pub(super) fn is_time_to_write(&self, written_bytes: u64, now: Instant) -> bool {
+    pub(crate) fn is_time_to_write(&self, written_bytes: u64, now: Instant) -> bool {
         let mut last = self.written.lock();
         let first = now.checked_sub(WRITE_EVERY - WRITE_FIRST_AFTER).unwrap_or(now);
         let (at, bytes) = last.get_or_insert((first, written_bytes));
@@ -120,7 +120,7 @@ impl Disks {
     }
 
     /// Asks disks, each if it is its turn (`disks.busy_only`), or all that are awake.
-    pub(super) fn ask(&self, machine: &Machine, history: &History, all: bool) {
+    pub(crate) fn ask(&self, machine: &Machine, history: &History, all: bool) {
         let devices = devices(machine);
         let names: Vec<String> = devices.iter().map(subject).collect();
         self.known.lock().retain(|subject, _| names.contains(subject));
@@ -190,7 +190,7 @@ impl Disks {
     }
 
     /// What is the case with the disks, as far as they were asked.
-    pub(super) fn conditions(&self) -> (Vec<Condition>, Vec<larder_watch::Unknown>) {
+    pub(crate) fn conditions(&self) -> (Vec<Condition>, Vec<larder_alerts::Unknown>) {
         let (mut conditions, mut unknown) = (Vec::new(), Vec::new());
         for (subject, known) in self.known.lock().iter() {
             let kinds = [EventKind::DiskHealth, EventKind::DiskHot, EventKind::DiskWorn];
@@ -199,7 +199,7 @@ impl Disks {
                 _ => {
                     conditions.extend(known.kernel.iter().flat_map(|heat| hot(subject, known, heat)));
                     let kinds = kinds.into_iter().filter(|kind| *kind != EventKind::DiskHot || known.kernel.is_none());
-                    unknown.extend(kinds.map(|event| larder_watch::Unknown { event, subject: Some(subject.clone()) }));
+                    unknown.extend(kinds.map(|event| larder_alerts::Unknown { event, subject: Some(subject.clone()) }));
                 }
             }
         }
@@ -207,7 +207,7 @@ impl Disks {
     }
 
     /// What disks said when they were asked last.
-    pub(super) fn metrics(&self, out: &mut Metrics) {
+    pub(crate) fn metrics(&self, out: &mut Metrics) {
         for (subject, known) in self.known.lock().iter() {
             let labels = [("disk", known.device.name.as_str()), ("serial", subject.as_str())];
             if let Some(health) = &known.health {
@@ -231,7 +231,7 @@ impl Disks {
     }
 
     /// Has one of the disks below these folders test itself, if it is its turn (`selftests.one_at_a_time`).
-    pub(super) fn test_one(&self, machine: &Machine, folders: &[PathBuf], schedule: SelfTestSchedule) {
+    pub(crate) fn test_one(&self, machine: &Machine, folders: &[PathBuf], schedule: SelfTestSchedule) {
         if schedule == SelfTestSchedule::default() {
             return;
         }
@@ -266,7 +266,7 @@ impl Disks {
         }
     }
 
-    pub(super) fn summary(&self) -> Summary {
+    pub(crate) fn summary(&self) -> Summary {
         let mut summary = Summary::default();
         for (subject, known) in self.known.lock().iter() {
             match &known.health {
@@ -281,7 +281,7 @@ impl Disks {
     }
 
     /// All disks, with the pools that lie on them.
-    pub(super) fn list(
+    pub(crate) fn list(
         &self,
         history: &History,
         pools: &[(String, Vec<PathBuf>)],
@@ -322,7 +322,7 @@ fn pool_on(
     (pool, here.into_iter().map(|(_, folder)| folder.clone()).collect())
 }
 
-fn listed(known: &Known, past: Option<&larder_watch::disk::Ring>) -> DiskHealth {
+fn listed(known: &Known, past: Option<&larder_alerts::disk::Ring>) -> DiskHealth {
     let (device, smart) = (&known.device, known.smart.as_ref());
     let text = match (&known.health, &known.why) {
         (Some(health), _) => health.text(),
@@ -335,7 +335,7 @@ fn listed(known: &Known, past: Option<&larder_watch::disk::Ring>) -> DiskHealth 
     };
     let days = past.map(|past| past.samples(1)).unwrap_or_default();
     let temperature =
-        |sample: &larder_watch::disk::Sample| sample.values.get(Column::Celsius as usize).copied().flatten();
+        |sample: &larder_alerts::disk::Sample| sample.values.get(Column::Celsius as usize).copied().flatten();
     let verdict = known.health.as_ref().map_or(Verdict::Unknown, |health| health.verdict);
     DiskHealth {
         name: device.name.clone(),

@@ -22,16 +22,16 @@ const AGAIN: Duration = Duration::from_secs(24 * 3600);
 const QUIET_CALLS: u64 = 100;
 
 /// A disk that could be tested.
-pub(super) struct Candidate {
-    pub(super) subject: String,
+pub(crate) struct Candidate {
+    pub(crate) subject: String,
     /// Reads and writes since the machine started.
-    pub(super) calls: u64,
-    pub(super) due: Option<TestLength>,
+    pub(crate) calls: u64,
+    pub(crate) due: Option<TestLength>,
 }
 
 /// What was started.
 #[derive(Default)]
-pub(super) struct SelfTests {
+pub(crate) struct SelfTests {
     /// No other test begins before.
     free: Option<Instant>,
     tried: BTreeMap<String, Instant>,
@@ -39,7 +39,7 @@ pub(super) struct SelfTests {
 }
 
 /// The test that a disk needs, by its own log, in hours that the disk has run.
-pub(super) fn due(smart: &Smart, schedule: SelfTestSchedule) -> Option<TestLength> {
+pub(crate) fn due(smart: &Smart, schedule: SelfTestSchedule) -> Option<TestLength> {
     let now = smart.power_on_hours?;
     if smart.self_tests.iter().any(|test| test.outcome == TestOutcome::Running) {
         return None;
@@ -64,7 +64,7 @@ pub(super) fn due(smart: &Smart, schedule: SelfTestSchedule) -> Option<TestLengt
 
 impl SelfTests {
     /// The disk that begins a test now. To be asked at each look.
-    pub(super) fn choose(&mut self, now: Instant, candidates: &[Candidate]) -> Option<(String, TestLength)> {
+    pub(crate) fn choose(&mut self, now: Instant, candidates: &[Candidate]) -> Option<(String, TestLength)> {
         let before = std::mem::take(&mut self.calls);
         self.calls = candidates.iter().map(|one| (one.subject.clone(), one.calls)).collect();
         self.tried.retain(|_, at| now.duration_since(*at) < AGAIN);
@@ -83,7 +83,7 @@ impl SelfTests {
     }
 
     /// It did not begin: another disk may.
-    pub(super) fn did_not_begin(&mut self) {
+    pub(crate) fn did_not_begin(&mut self) {
         self.free = None;
     }
 }

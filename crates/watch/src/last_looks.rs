@@ -6,11 +6,11 @@ use parking_lot::Mutex;
 
 /// A digest of each pool's damaged objects at the last look.
 #[derive(Default)]
-pub(super) struct LastLooks(Mutex<BTreeMap<String, u64>>);
+pub(crate) struct LastLooks(Mutex<BTreeMap<String, u64>>);
 
 impl LastLooks {
     /// Whether the list of a pool differs from the last one. A first look is news unless nothing is damaged, and nothing was before.
-    pub(super) fn is_news(&self, pool: &str, digest: u64) -> bool {
+    pub(crate) fn is_news(&self, pool: &str, digest: u64) -> bool {
         self.0.lock().insert(pool.to_owned(), digest) != Some(digest)
     }
 }

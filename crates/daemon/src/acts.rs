@@ -15,17 +15,17 @@ use axum::response::{IntoResponse, Response};
 use axum::serve::IncomingStream;
 use futures::future::BoxFuture;
 use hyper::Method;
+use larder_alerts::audit::{Record, RecordKind};
 use larder_api::endpoint::{Form, status_of};
 use larder_api::{BODY_BYTES_MAX, BY_HEADER, FOR_HEADER, Failure};
 use larder_base::task;
-use larder_watch::audit::{Record, RecordKind};
 use serde_json::Value;
 
 use crate::Daemon;
-use larder_servers::json;
-use larder_servers::remote::Remote;
 use larder_config::may_run;
 use larder_config::user::Accounts;
+use larder_servers::json;
+use larder_servers::remote::Remote;
 
 /// POST requests that change nothing and take out nothing but what a listing would say.
 const QUESTIONS: [&str; 9] = [

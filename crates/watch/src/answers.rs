@@ -4,18 +4,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use larder_alerts::audit::{self, Record};
+use larder_alerts::{Alert, Message, MessageKind};
 use larder_api::{
     AlertChange, AlertReceiver, AlertStatus, AlertTested, AlertsStatus, AuditQuery, AuditRecord, DiskHealth, Failure,
 };
 use larder_base::task;
 use larder_facts::Machine;
-use larder_watch::audit::{self, Record};
-use larder_watch::{Alert, Message, MessageKind};
 use tokio::sync::oneshot;
 
-use super::Watcher;
-use super::clock::now_ms;
-use super::state::{Kept, Watch};
+use crate::clock::now_ms;
+use crate::state::{Kept, Watch};
+use crate::watcher::Watcher;
 
 /// A look that takes longer is not waited for: what was seen last is answered.
 const LOOK_WAIT_MAX: Duration = Duration::from_secs(10);
@@ -54,7 +54,7 @@ fn record(record: Record) -> AuditRecord {
     }
 }
 
-fn unknown_alert(error: &larder_watch::NoAlert) -> Failure {
+fn unknown_alert(error: &larder_alerts::NoAlert) -> Failure {
     Failure::not_found(error.to_string()).action("see which there are with: larder alerts")
 }
 
@@ -73,7 +73,7 @@ impl Watch {
     }
 
     /// Has the watch look, and waits for it.
-    pub(super) async fn look_soon(&self) {
+    pub(crate) async fn look_soon(&self) {
         let (done, is_done) = oneshot::channel();
         if self.ask.try_send(done).is_ok() {
             let _ = tokio::time::timeout(LOOK_WAIT_MAX, is_done).await;
@@ -120,7 +120,7 @@ impl Watcher {
             .watch
             .with_state(move |watch, kept| {
                 let found = kept.alerts.open().iter().find(|alert| alert.id == id).cloned();
-                let alert = found.ok_or_else(|| unknown_alert(&larder_watch::NoAlert(id)))?;
+                let alert = found.ok_or_else(|| unknown_alert(&larder_alerts::NoAlert(id)))?;
                 let Some(suspect) = kept.suspects.take(&alert.key) else {
                     return Err(Failure::invalid(format!("the alert {id} is not about a client that ruins files"))
                         .action("no more reminders of it: larder alerts ack ID"));
@@ -174,7 +174,7 @@ impl Watcher {
         self.watch
             .with_state(move |watch, kept| {
                 let changed = match change {
-                    AlertChange::Release { id } => Err(larder_watch::NoAlert(id)),
+                    AlertChange::Release { id } => Err(larder_alerts::NoAlert(id)),
                     AlertChange::Acknowledge { id } => kept.alerts.acknowledge(id),
                     AlertChange::Silence { id, seconds } => kept.alerts.silence(id, now_ms() + seconds * 1000),
                 };
@@ -201,7 +201,8 @@ impl Watcher {
             }
         });
         let pings = config.pings.iter().map(|one| async move {
-            let sent = tokio::time::timeout(larder_watch::send::TRY_TIME_MAX, larder_watch::send::ping(&one.url)).await;
+            let sent =
+                tokio::time::timeout(larder_alerts::send::TRY_TIME_MAX, larder_alerts::send::ping(&one.url)).await;
             let fault = match sent {
                 Ok(sent) => sent.err().map(|error| error.to_string()),
                 Err(_) => Some("no answer in time".to_owned()),

@@ -5,20 +5,20 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use larder_alerts::disk::{COLUMNS, Column};
+use larder_alerts::{Condition, EventKind, Unknown, space};
 use larder_api::{DiskStatus, PoolStatus};
 use larder_base::passed;
 use larder_base::units::ByteSize;
 use larder_fs::Cred;
 use larder_keep::Store;
 use larder_volume::Registry;
-use larder_watch::disk::{COLUMNS, Column};
-use larder_watch::{Condition, EventKind, Unknown, space};
 
-use super::Watcher;
-use super::clock::{self, now_ms};
-use larder_document::{Kind, Standing};
+use crate::clock::{self, now_ms};
+use crate::watcher::Watcher;
 use larder_config::Config;
 use larder_config::user::Accounts;
+use larder_document::{Kind, Standing};
 
 /// A change that holds the daemon's state longer than this has everything stay as it was seen last.
 const STATE_WAIT_MAX: Duration = Duration::from_secs(5);
@@ -39,15 +39,15 @@ const OWNERS_MAX: usize = 200;
 
 /// One look.
 #[derive(Default)]
-pub(super) struct Seen {
-    pub(super) conditions: Vec<Condition>,
-    pub(super) unknown: Vec<Unknown>,
+pub(crate) struct Seen {
+    pub(crate) conditions: Vec<Condition>,
+    pub(crate) unknown: Vec<Unknown>,
     /// A line for each pool.
-    pub(super) room: Vec<String>,
+    pub(crate) room: Vec<String>,
 }
 
 /// `None`: somebody changes something that takes long.
-pub(super) async fn gather(watcher: &Watcher) -> Option<Seen> {
+pub(crate) async fn gather(watcher: &Watcher) -> Option<Seen> {
     let mut seen = Seen::default();
     // Under the lock: a change that is under way takes things away for a moment.
     let state = tokio::time::timeout(STATE_WAIT_MAX, watcher.document.lock()).await.ok()?;
@@ -78,24 +78,7 @@ pub(super) async fn gather(watcher: &Watcher) -> Option<Seen> {
             seen.conditions.push(Condition::is(event, name, text));
         }
     }
-    for one in watcher.replication.list().replications {
-        let why = match (&one.fault, one.late) {
-            (Some(fault), _) => format!("cannot be sent: {fault}"),
-            (None, true) => "is older than it may be".to_owned(),
-            (None, false) => continue,
-        };
-        let subject = format!("{} to {}", one.volume, one.to);
-        seen.conditions.push(Condition::is(
-            EventKind::ReplicaLate,
-            subject,
-            format!("The replica of {} at {} {why}.", one.volume, one.to),
-        ));
-    }
-    for schedule in watcher.snapshots.list() {
-        let Some(fault) = schedule.fault else { continue };
-        let subject = format!("{}/{}", schedule.pool, schedule.volume);
-        seen.conditions.push(Condition::is(EventKind::SnapshotsFailing, subject, fault));
-    }
+    seen.conditions.extend((watcher.told)());
     if let Some(fault) = watcher.watch.config_fault.lock().clone() {
         seen.conditions.push(Condition::is(
             EventKind::ConfigInvalid,
@@ -267,7 +250,7 @@ fn of_room(watcher: &Watcher, status: &PoolStatus, seen: &mut Seen) {
     watcher.watch.history.add(&history, now_ms() / 1000, values);
     let days = watcher.watch.history.ring(&history).and_then(|ring| {
         let samples = ring.samples(1);
-        let used = |sample: &larder_watch::disk::Sample| Some((sample.at_s * 1000, f64::from(sample.values[0]?)));
+        let used = |sample: &larder_alerts::disk::Sample| Some((sample.at_s * 1000, f64::from(sample.values[0]?)));
         space::days_left(&samples.iter().filter_map(used).collect::<Vec<_>>(), total as f64 / MIB as f64)
     });
     let date = days.map(|days| {

@@ -8,18 +8,18 @@
 use std::sync::Arc;
 
 use futures::TryStreamExt;
-use larder_watch::disk::{BYTES_MAX, Ring};
+use larder_alerts::disk::{BYTES_MAX, Ring};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
 
-use super::Watcher;
-use super::history::{History, RINGS_MAX, file_name};
+use crate::history::{History, RINGS_MAX, file_name};
+use crate::watcher::Watcher;
 
 const PREFIX: &str = "histories";
 
 impl Watcher {
     /// Writes what changed since the last time (`copies.with_other_writes`).
-    pub(super) async fn copy_histories(self: Arc<Self>) {
+    pub(crate) async fn copy_histories(self: Arc<Self>) {
         let rings = self.watch.history.uncopied();
         for pool in self.storage.all().into_iter().filter(|pool| pool.has_disks()) {
             match copy(&*pool.store(), &rings).await {
@@ -30,7 +30,7 @@ impl Watcher {
     }
 
     /// Takes copies of histories that the data folder lacks.
-    pub(super) async fn restore_histories(self: Arc<Self>) {
+    pub(crate) async fn restore_histories(self: Arc<Self>) {
         for pool in self.storage.all().into_iter().filter(|pool| pool.has_disks()) {
             match restore(&*pool.store(), &self.watch.history).await {
                 Ok(0) => {}
@@ -72,7 +72,7 @@ async fn restore(store: &dyn ObjectStore, history: &History) -> object_store::Re
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use larder_watch::disk::COLUMNS;
+    use larder_alerts::disk::COLUMNS;
     use object_store::memory::InMemory;
 
     use super::*;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::SystemTime;
 
-use larder_watch::{Condition, EventKind, Severity};
+use larder_alerts::{Condition, EventKind, Severity};
 use parking_lot::Mutex;
 
 /// Certificates of public authorities are renewed with a third of their time left; of 90 days that is 30.
@@ -14,10 +14,10 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// The file as it was read last: it is read again when it has changed.
 #[derive(Default)]
-pub(super) struct Watched(Mutex<Option<(SystemTime, Option<i64>)>>);
+pub(crate) struct Watched(Mutex<Option<(SystemTime, Option<i64>)>>);
 
 impl Watched {
-    pub(super) fn look(&self, path: &Path, now_s: i64) -> Option<Condition> {
+    pub(crate) fn look(&self, path: &Path, now_s: i64) -> Option<Condition> {
         let stamp = std::fs::metadata(path).and_then(|about| about.modified()).ok()?;
         let mut read = self.0.lock();
         let ends_s = match *read {

@@ -8,15 +8,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use larder_alerts::send::{Receiver, SendError, ping};
+use larder_alerts::{Condition, EventKind};
 use larder_base::task;
-use larder_watch::send::{Receiver, SendError, ping};
-use larder_watch::{Condition, EventKind};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use super::Watcher;
-use super::clock::now_ms;
-use super::state::Watch;
+use crate::clock::now_ms;
+use crate::state::Watch;
+use crate::watcher::Watcher;
 use larder_config::alert::PingConfig;
 
 const RETRY_FIRST: Duration = Duration::from_secs(2);
@@ -83,7 +83,7 @@ impl<T> Drop for Courier<T> {
 }
 
 /// Keeps a courier for each receiver and ping of the configuration.
-pub(super) async fn run(watcher: &Arc<Watcher>) {
+pub(crate) async fn run(watcher: &Arc<Watcher>) {
     let mut receivers: BTreeMap<String, Courier<Receiver>> = BTreeMap::new();
     let mut pings: BTreeMap<String, Courier<PingConfig>> = BTreeMap::new();
     loop {
@@ -131,7 +131,7 @@ async fn deliver(watch: Arc<Watch>, receiver: Receiver) {
 
 async fn keep_pinging(watch: Arc<Watch>, of: PingConfig) {
     loop {
-        let limit = larder_watch::send::TRY_TIME_MAX;
+        let limit = larder_alerts::send::TRY_TIME_MAX;
         let late = || Err(SendError::Later(format!("no answer within {} s", limit.as_secs())));
         let sent = tokio::time::timeout(limit, ping(&of.url)).await.unwrap_or_else(|_| late());
         watch.note_try(&of.name, sent.as_ref().err(), None);

@@ -8,16 +8,16 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use larder_alerts::audit::{Record, RecordKind};
 use larder_files::Files;
 use larder_files::audit::{FileAct, FileAudit, FileOperation};
 use larder_fs::Ino;
-use larder_watch::audit::{Record, RecordKind};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::clock::now_ms;
-use larder_servers::doors::door_word;
+use crate::clock::now_ms;
 use larder_config::ShareConfig;
+use larder_servers::doors::door_word;
 
 /// About 5 MB, and seconds of the quickest client.
 const WAITING_MAX: usize = 16 << 10;
@@ -74,13 +74,13 @@ impl FileAudits {
     }
 
     /// Until a batch is there to be written.
-    pub(super) async fn batch(&self) {
+    pub(crate) async fn batch(&self) {
         self.news.notified().await;
         tokio::time::sleep(BATCH_WAIT).await;
     }
 
     /// The records of what waits.
-    pub(super) fn take(&self) -> Vec<Record> {
+    pub(crate) fn take(&self) -> Vec<Record> {
         let Queue { waiting, left_out } = std::mem::take(&mut *self.queue.lock());
         let mut records = Vec::with_capacity(waiting.len());
         let mut made: Option<Waiting> = None;

@@ -10,7 +10,7 @@ use larder_config::times::local;
 const JUMP_MIN_S: i64 = 60;
 
 /// The time, in milliseconds since 1970.
-pub(super) fn now_ms() -> u64 {
+pub(crate) fn now_ms() -> u64 {
     u64::try_from(chrono::Utc::now().timestamp_millis()).unwrap_or(0)
 }
 
@@ -18,26 +18,26 @@ pub(super) fn now_ms() -> u64 {
 const BEHIND_MIN_MS: u64 = 10 * 60 * 1000;
 
 /// In words, where the clock says less than a time that has passed: the newest of those that are known.
-pub(super) fn behind(now_ms: u64, passed: impl IntoIterator<Item = (String, u64)>) -> Option<String> {
+pub(crate) fn behind(now_ms: u64, passed: impl IntoIterator<Item = (String, u64)>) -> Option<String> {
     let (what, newest_ms) = passed.into_iter().max_by_key(|(_, at_ms)| *at_ms)?;
     let is_behind = now_ms.saturating_add(BEHIND_MIN_MS) < newest_ms;
     let (now, then) = (local(now_ms), local(newest_ms));
     is_behind.then(|| format!("The clock of this machine says {now}, and {what} was at {then}."))
 }
 
-pub(super) struct Clock {
+pub(crate) struct Clock {
     wall_s: i64,
     boot_s: i64,
 }
 
 impl Clock {
-    pub(super) fn now() -> Self {
+    pub(crate) fn now() -> Self {
         let seconds = |clock| clock_gettime(clock).tv_sec;
         Self { wall_s: seconds(ClockId::Realtime), boot_s: seconds(ClockId::Boottime) }
     }
 
     /// Since the last question: what happened, in words.
-    pub(super) fn jumped(&mut self) -> Option<String> {
+    pub(crate) fn jumped(&mut self) -> Option<String> {
         let now = Self::now();
         let words = now.jump_since(self);
         *self = now;

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use larder_alerts::alerts::DAY_MS;
+use larder_alerts::{Condition, EventKind, Key};
 use larder_base::{SystemClock, passed};
 use larder_files::guard::{Alarm, Guard, Harm, Suspect};
-use larder_watch::alerts::DAY_MS;
-use larder_watch::{Condition, EventKind, Key};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
@@ -28,7 +28,7 @@ pub struct Guards {
 }
 
 impl Guards {
-    pub(super) fn new(suspects: &Suspects) -> (Guards, mpsc::Receiver<(String, Alarm)>) {
+    pub(crate) fn new(suspects: &Suspects) -> (Guards, mpsc::Receiver<(String, Alarm)>) {
         let (sender, alarms) = mpsc::channel(ALARMS_MAX);
         let guards = Guards { sender, guards: Mutex::default() };
         for one in &suspects.open {
@@ -60,19 +60,19 @@ impl Guards {
         guard
     }
 
-    pub(super) fn release(&self, one: &Suspected) {
+    pub(crate) fn release(&self, one: &Suspected) {
         self.named(&one.share).release(one.suspect());
     }
 }
 
 /// A client that a guard told about, until somebody answers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Suspected {
-    pub(super) share: String,
-    pub(super) user: String,
-    pub(super) address: Option<IpAddr>,
-    pub(super) blocked: bool,
-    pub(super) text: String,
+pub(crate) struct Suspected {
+    pub(crate) share: String,
+    pub(crate) user: String,
+    pub(crate) address: Option<IpAddr>,
+    pub(crate) blocked: bool,
+    pub(crate) text: String,
 }
 
 impl Suspected {
@@ -88,24 +88,24 @@ impl Suspected {
 /// The clients that guards told about (`suspects.kept`).
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct Suspects {
+pub(crate) struct Suspects {
     open: Vec<Suspected>,
     /// When a snapshot of each volume was last held, and which.
-    pub(super) holds: BTreeMap<String, (u64, String)>,
+    pub(crate) holds: BTreeMap<String, (u64, String)>,
 }
 
 impl Suspects {
-    pub(super) fn conditions(&self) -> Vec<Condition> {
+    pub(crate) fn conditions(&self) -> Vec<Condition> {
         self.open.iter().map(Suspected::condition).collect()
     }
 
     /// The one that an alert is about. It is over with that.
-    pub(super) fn take(&mut self, key: &Key) -> Option<Suspected> {
+    pub(crate) fn take(&mut self, key: &Key) -> Option<Suspected> {
         let at = self.open.iter().position(|one| one.condition().key == *key)?;
         Some(self.open.remove(at))
     }
 
-    pub(super) fn add(&mut self, one: Suspected) {
+    pub(crate) fn add(&mut self, one: Suspected) {
         self.open.retain(|known| known.condition().key != one.condition().key);
         if self.open.len() >= SUSPECTS_MAX
             && let Some(at) = self.open.iter().position(|known| !known.blocked)
@@ -116,13 +116,13 @@ impl Suspects {
     }
 
     /// The snapshot of `volume` that was held within the last day.
-    pub(super) fn held(&self, volume: &str, now_ms: u64) -> Option<&str> {
+    pub(crate) fn held(&self, volume: &str, now_ms: u64) -> Option<&str> {
         let (at_ms, name) = self.holds.get(volume)?;
         (passed::since_ms(*at_ms, now_ms) < DAY_MS).then_some(name)
     }
 }
 
-pub(super) fn words(harm: Harm) -> String {
+pub(crate) fn words(harm: Harm) -> String {
     match harm {
         Harm::Rewritten(files) => format!("has made {files} files unreadable within minutes"),
         Harm::Removed(files, folders) => format!("has removed {files} files from {folders} folders within minutes"),
