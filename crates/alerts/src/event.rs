@@ -170,6 +170,9 @@ events! {
     MountDown "mount-down" Warning lasts 60,
         "A local mount of the configuration could not be made.",
         "Mend what it says; it is tried again with: larder reload";
+    UpkeepFailing "upkeep-failing" Warning lasts 3600,
+        "Work that larder does by itself fails: a scheduled scrub, a recycle bin, the record of the box.",
+        "Mend what it says; larder tries it again by itself";
     CertificateEnding "certificate-ending" Warning lasts 0,
         "A certificate of this machine ends soon. Browsers and clients will refuse it.",
         "Renew it; larder reads the new file by itself";

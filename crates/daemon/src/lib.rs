@@ -166,7 +166,7 @@ impl OnStorage {
         let replication = runs.clone();
         let volumes = given!(Volumes { document, storage, mounts, doors, schedules, replication, standings });
         let (pools, volumes) = (Arc::new(pools), Arc::new(volumes));
-        let snapshots = given!(Snapshots { document, storage, mounts, volumes, replication, schedules });
+        let snapshots = given!(Snapshots { document, storage, mounts, volumes, replication, schedules, standings });
         let snapshots = Arc::new(snapshots);
         let backups = Arc::new(given!(Backups { document, storage, snapshots; wake_backups }));
         let moving = Arc::<Mutex<()>>::default();
@@ -199,18 +199,18 @@ impl Daemon {
         let Given { folder, storage, servers, watch, standings, runs, wake_record, .. } = given;
         let Given { links, announcer, setup_offer, mounts, .. } = given;
         let OnStorage { pools, volumes, snapshots, backups, seats, moves } = on_storage;
-        let record = Arc::new(BoxRecord::open(&folder, &document, &storage, (&runs, wake_record))?);
+        let record = Arc::new(BoxRecord::open(&folder, &document, &storage, (&runs, &standings, wake_record))?);
         let invitations = Arc::<Invitations>::default();
         let replication = given!(Replication { document, storage, servers, folder, record, runs; invitations });
         let replication = Arc::new(replication);
         let applying = Arc::new(given!(Applying { document, storage, mounts, standings, folder; started_with }));
         let top = Arc::new(TopState::open(folder.path(), &document, &storage));
-        let (replicas, schedules) = (replication.clone(), snapshots.clone());
-        let told: larder_watch::Told = Box::new(move || told::conditions(&replicas, &schedules));
+        let replicas = replication.clone();
+        let told: larder_watch::Told = Box::new(move || told::late(&replicas));
         let watcher = given!(Watcher { watch, document, storage, servers, folder, standings; told });
         let benches = Arc::<Benches>::default();
         Ok(Daemon {
-            scrubs: Arc::new(given!(Scrubs { document, storage })),
+            scrubs: Arc::new(given!(Scrubs { document, storage, standings })),
             sharing: given!(Sharing { document, storage, standings }),
             people: given!(UserAdmin { document, record, links, servers, folder }),
             mounting: given!(Mounting { document, storage, mounts }),

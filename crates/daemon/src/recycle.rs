@@ -7,13 +7,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use larder_api::Failure;
 use larder_base::passed;
 use larder_files::{Age, Files};
 use larder_keep::Storage;
 
 use super::shares;
 use larder_config::ShareConfig;
-use larder_document::Document;
+use larder_document::{Document, Kind, Standings};
 use larder_servers::Servers;
 
 const EVERY: Duration = Duration::from_secs(3600);
@@ -23,6 +24,7 @@ pub struct Bins {
     pub document: Arc<Document>,
     pub storage: Arc<Storage>,
     pub servers: Arc<Servers>,
+    pub standings: Standings,
 }
 
 /// Runs until the daemon stops.
@@ -39,8 +41,20 @@ impl Bins {
             // A share that is not served has said so, and nothing goes into its bin.
             let Ok((files, root)) = shares::found(&share, &self.storage).await else { continue };
             let before = passed::now_secs() - i64::from(days) * DAY_SECS;
-            thin(&share.name, &files.recycling(root), Age { before, when: passed::when_secs }).await;
+            self.thin(&share.name, &files.recycling(root), Age { before, when: passed::when_secs }).await;
         }
+    }
+
+    async fn thin(&self, share: &str, files: &Files, age: Age) {
+        if !files.bin_is_due(age) {
+            return;
+        }
+        let removed = files.thin_bin(age).await;
+        if let Ok(removed @ 1..) = removed {
+            tracing::debug!("removed {removed} old entries from the recycle bin of the share '{share}'");
+        }
+        let thinned = removed.map(drop).map_err(|error| Failure::unavailable(format!("old entries stay: {error}")));
+        self.standings.set(Kind::Bin, share, thinned);
     }
 
     fn shares(&self) -> Vec<(ShareConfig, u32)> {
@@ -51,16 +65,5 @@ impl Bins {
         let config = self.document.config();
         let with_bins = config.shares.iter().filter(|share| served(share));
         with_bins.filter_map(|share| Some((share.clone(), share.recycle_days?))).collect()
-    }
-}
-
-async fn thin(share: &str, files: &Files, age: Age) {
-    if !files.bin_is_due(age) {
-        return;
-    }
-    match files.thin_bin(age).await {
-        Ok(0) => {}
-        Ok(removed) => tracing::debug!("removed {removed} old entries from the recycle bin of the share '{share}'"),
-        Err(error) => tracing::warn!("the recycle bin of the share '{share}' is not thinned: {error}"),
     }
 }

@@ -56,8 +56,9 @@ impl Running {
                 page.keep_all_sessions().await;
             }
         };
-        let Daemon { document, storage, servers, .. } = &*daemon;
-        let bins = Bins { document: document.clone(), storage: storage.clone(), servers: servers.clone() };
+        let Daemon { document, storage, servers, standings, .. } = &*daemon;
+        let (document, storage, standings) = (document.clone(), storage.clone(), standings.clone());
+        let bins = Bins { document, storage: storage.clone(), servers: servers.clone(), standings };
         let charts = (daemon.charts.clone(), storage.clone(), daemon.watch.clone());
         let loops = vec![
             task::spawn(page),

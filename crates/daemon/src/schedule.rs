@@ -12,7 +12,7 @@ use larder_keep::{Storage, Store};
 
 use super::pools::Pools;
 use larder_config::Schedule;
-use larder_document::Document;
+use larder_document::{Document, Kind, Standings};
 
 /// After the full hour, so that a clock that is a little slow does not wake twice.
 const AFTER_THE_HOUR: Duration = Duration::from_secs(5);
@@ -20,6 +20,7 @@ const AFTER_THE_HOUR: Duration = Duration::from_secs(5);
 pub struct Scrubs {
     pub document: Arc<Document>,
     pub storage: Arc<Storage>,
+    pub standings: Standings,
 }
 
 /// Runs until the daemon stops.
@@ -34,13 +35,19 @@ pub async fn run(scrubs: Arc<Scrubs>, pools: Arc<Pools>) {
         for (pool, schedule) in scrubs.schedules() {
             let (last_ms, rests) = pool.last_scrub();
             if rests && schedule.is_due(last_ms, now_ms, now.hour(), pool.is_busy()) {
-                start(&pool).await;
+                scrubs.start(&pool).await;
             }
         }
     }
 }
 
 impl Scrubs {
+    async fn start(&self, pool: &Store) {
+        tracing::info!(pool = %pool.name, "scheduled scrub");
+        let started = pool.scrub_do("start", "scheduled").await;
+        self.standings.set(Kind::Scrub, &pool.name, started.map(drop));
+    }
+
     /// The open pools, and how often each is scrubbed.
     fn schedules(&self) -> Vec<(Arc<Store>, Schedule)> {
         let config = self.document.config();
@@ -69,12 +76,5 @@ impl Scrubs {
             })
             .await?;
         Ok(self.list())
-    }
-}
-
-async fn start(pool: &Store) {
-    tracing::info!(pool = %pool.name, "scheduled scrub");
-    if let Err(failure) = pool.scrub_do("start", "scheduled").await {
-        tracing::warn!(pool = %pool.name, "the scheduled scrub did not start: {}", failure.message);
     }
 }

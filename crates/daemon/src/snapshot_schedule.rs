@@ -21,7 +21,7 @@ use larder_volume::Volume;
 use super::volumes::Volumes;
 use larder_config::VolumeName;
 use larder_copies::replication::runs::Runs;
-use larder_document::Document;
+use larder_document::{Document, Kind, Standings};
 use larder_servers::Mounts;
 
 pub struct Snapshots {
@@ -31,6 +31,7 @@ pub struct Snapshots {
     pub volumes: Arc<Volumes>,
     pub schedules: Arc<SnapshotRuns>,
     pub replication: Arc<Runs>,
+    pub standings: Standings,
 }
 
 /// Runs until the daemon stops.
@@ -63,7 +64,9 @@ impl Snapshots {
             let _still = self.document.lock().await;
             self.schedules_of_file()
         };
-        self.schedules.forget(|name| schedules.iter().all(|(wanted, _)| wanted != name));
+        let is_wanted = |name: &VolumeName| schedules.iter().any(|(wanted, _)| wanted == name);
+        self.schedules.forget(|name| !is_wanted(name));
+        self.standings.keep_only(Kind::Schedule, |name| schedules.iter().any(|(wanted, _)| wanted.to_string() == name));
         for (name, keep) in schedules {
             // `handing.configured_twice`
             if self.storage.is_elsewhere(&name.to_string()).await {
@@ -77,7 +80,8 @@ impl Snapshots {
                 Ok(volume) => self.keep_up(&volume, &name, &keep).await,
                 Err(failure) => Err(failure),
             };
-            self.schedules.note(&name, outcome);
+            self.schedules.note(&name, &outcome);
+            self.standings.set(Kind::Schedule, &name.to_string(), outcome);
         }
     }
 

@@ -19,6 +19,16 @@ pub enum Kind {
     Volume,
     Share,
     Mount,
+    /// The snapshots that a volume's schedule asks for.
+    Schedule,
+    /// A volume at a place.
+    Replica,
+    /// The scheduled scrub of a pool.
+    Scrub,
+    /// The recycle bin of a share.
+    Bin,
+    /// The record of this box in its pools.
+    Record,
 }
 
 impl Kind {
@@ -32,6 +42,11 @@ impl Kind {
             Self::Volume => "volume",
             Self::Share => "share",
             Self::Mount => "mount",
+            Self::Schedule => "snapshots",
+            Self::Replica => "replica",
+            Self::Scrub => "scrub",
+            Self::Bin => "bin",
+            Self::Record => "record",
         }
     }
 
@@ -39,7 +54,12 @@ impl Kind {
         match self {
             Self::Bucket => format!("the store '{thing}'"),
             Self::Mount => thing.to_owned(),
-            _ => format!("{} '{thing}'", self.word()),
+            Self::Schedule => format!("the snapshot schedule of '{thing}'"),
+            Self::Replica => format!("the replica of {thing}"),
+            Self::Scrub => format!("the scheduled scrub of '{thing}'"),
+            Self::Bin => format!("the recycle bin of the share '{thing}'"),
+            Self::Record => "the record of this box".to_owned(),
+            Self::Pool | Self::Volume | Self::Share => format!("{} '{thing}'", self.word()),
         }
     }
 
@@ -49,6 +69,10 @@ impl Kind {
             Self::Volume => "",
             Self::Mount => " is not mounted",
             Self::Pool | Self::Bucket | Self::Share => " is not served",
+            Self::Schedule => " is not kept",
+            Self::Scrub => " did not start",
+            Self::Bin => " is not emptied",
+            Self::Replica | Self::Record => " is not up to date",
         };
         format!("{}{is_not}: {}", self.named(thing), why.message)
     }
@@ -135,6 +159,9 @@ impl Standings {
         {
             *since = *was;
         }
+        if before.is_some_and(|before| !before.is_ok()) && standing.is_ok() {
+            tracing::info!("{} is well again", kind.named(thing));
+        }
         say(kind, thing, &standing);
         all.insert((kind, thing.to_owned()), standing);
     }
@@ -147,6 +174,11 @@ impl Standings {
     /// The thing is not wanted any more.
     pub fn remove(&self, kind: Kind, thing: &str) {
         self.0.lock().remove(&(kind, thing.to_owned()));
+    }
+
+    /// Those of a kind that are not among these are not wanted any more.
+    pub fn keep_only(&self, kind: Kind, wanted: impl Fn(&str) -> bool) {
+        self.0.lock().retain(|(of, thing), _| *of != kind || wanted(thing));
     }
 
     /// `Ok` also of a thing that nobody has looked at.

@@ -4,7 +4,6 @@
 //!   given up before they are closed: a volume is closed only when nobody else has it.
 //! - `schedules.set_back`: snapshots that were there when the clock was found to have gone back are of another time, whatever their
 //!   names say: none of them counts for the present period.
-//! - `schedules.told_once`: a fault is logged when it appears or changes, and once more when it is over.
 
 use std::collections::BTreeMap;
 
@@ -58,17 +57,9 @@ impl SnapshotRuns {
         run.since
     }
 
-    /// The outcome of a run (`schedules.told_once`).
-    pub fn note(&self, name: &VolumeName, outcome: Result<(), Failure>) {
-        let fault = outcome.err();
-        let before = std::mem::replace(&mut self.runs.lock().entry(name.clone()).or_default().fault, fault.clone());
-        match (before, fault) {
-            (before, Some(fault)) if before.as_ref().map(|before| &before.message) != Some(&fault.message) => {
-                tracing::warn!("the snapshot schedule of '{name}': {}", fault.line());
-            }
-            (Some(_), None) => tracing::info!("the snapshot schedule of '{name}' goes on"),
-            _ => {}
-        }
+    /// The outcome of a run.
+    pub fn note(&self, name: &VolumeName, outcome: &Result<(), Failure>) {
+        self.runs.lock().entry(name.clone()).or_default().fault = outcome.as_ref().err().cloned();
     }
 
     /// Gives up those volumes (`schedules.volumes_at_hand`).

@@ -207,6 +207,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "larder-store",
             "larder-volume",
             "larder-web",
+            "larder-watch",
         ],
     ),
 ];

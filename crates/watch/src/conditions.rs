@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use larder_alerts::disk::{COLUMNS, Column};
 use larder_alerts::{Condition, EventKind, Unknown, space};
-use larder_api::{DiskStatus, PoolStatus};
+use larder_api::{DiskStatus, Failure, PoolStatus};
 use larder_base::passed;
 use larder_base::units::ByteSize;
 use larder_fs::Cred;
@@ -37,6 +37,17 @@ const MIB: u64 = 1 << 20;
 /// Owners of one volume.
 const OWNERS_MAX: usize = 200;
 
+/// Things whose standings are alerts.
+const DOWN: [(Kind, EventKind); 7] = [
+    (Kind::Share, EventKind::ShareDown),
+    (Kind::Mount, EventKind::MountDown),
+    (Kind::Schedule, EventKind::SnapshotsFailing),
+    (Kind::Replica, EventKind::ReplicaLate),
+    (Kind::Scrub, EventKind::UpkeepFailing),
+    (Kind::Bin, EventKind::UpkeepFailing),
+    (Kind::Record, EventKind::UpkeepFailing),
+];
+
 /// One look.
 #[derive(Default)]
 pub(crate) struct Seen {
@@ -53,15 +64,11 @@ pub(crate) async fn gather(watcher: &Watcher) -> Option<Seen> {
     let state = tokio::time::timeout(STATE_WAIT_MAX, watcher.document.lock()).await.ok()?;
     let config = Arc::clone(&state.config);
     let unopened = watcher.standings.unopened();
-    let down = [(Kind::Share, EventKind::ShareDown), (Kind::Mount, EventKind::MountDown)];
-    let down = down.map(|(kind, event)| (kind, event, watcher.standings.unserved(kind)));
+    let down = DOWN.map(|(kind, event)| (kind, event, watcher.standings.unserved(kind)));
     drop(state);
     for (name, failure) in &unopened {
         let condition = Condition::is(EventKind::PoolUnavailable, name, failure.message.clone());
-        seen.conditions.push(match &failure.action {
-            Some(action) => condition.action(action),
-            None => condition,
-        });
+        seen.conditions.push(with_action(condition, failure));
     }
     let pools = watcher.storage.all();
     for pool in &pools {
@@ -70,12 +77,15 @@ pub(crate) async fn gather(watcher: &Watcher) -> Option<Seen> {
     watcher.watch.slow.keep_only(&pools.iter().map(|pool| pool.name.clone()).collect::<Vec<_>>());
     for (kind, event, unserved) in down {
         for (name, standing) in unserved {
-            let text = match standing {
-                Standing::Failed(why) if kind == Kind::Mount => why.message,
-                Standing::Failed(why) => format!("The {}", kind.unserved(&name, &why)),
-                _ => continue,
+            let Standing::Failed(why) = standing else { continue };
+            let text = match kind {
+                Kind::Mount => why.message.clone(),
+                _ => {
+                    let text = kind.unserved(&name, &why);
+                    format!("The {}", text.strip_prefix("the ").unwrap_or(&text))
+                }
             };
-            seen.conditions.push(Condition::is(event, name, text));
+            seen.conditions.push(with_action(Condition::is(event, name, text), &why));
         }
     }
     seen.conditions.extend((watcher.told)());
@@ -98,6 +108,13 @@ pub(crate) async fn gather(watcher: &Watcher) -> Option<Seen> {
     seen.conditions.extend(conditions);
     seen.unknown.extend(unknown);
     Some(seen)
+}
+
+fn with_action(condition: Condition, why: &Failure) -> Condition {
+    match &why.action {
+        Some(action) => condition.action(action),
+        None => condition,
+    }
 }
 
 /// Times that have passed, by what is known: the release, this box's own time, and events of its pools.

@@ -47,7 +47,7 @@ use crate::replication::runs::Runs;
 use larder_config::differences::differences;
 use larder_config::machine;
 use larder_config::{Config, VolumeName};
-use larder_document::{DataFolder, Document, NtHashes, Secrets};
+use larder_document::{DataFolder, Document, Kind, NtHashes, Secrets, Standings};
 use larder_servers::passwords::{Held, Passwords};
 
 /// A person who changes one thing often changes another.
@@ -74,6 +74,7 @@ pub struct BoxRecord {
     document: Arc<Document>,
     storage: Arc<Storage>,
     replication: Arc<Runs>,
+    standings: Standings,
 }
 
 impl BoxRecord {
@@ -83,7 +84,7 @@ impl BoxRecord {
         folder: &Arc<DataFolder>,
         document: &Arc<Document>,
         storage: &Arc<Storage>,
-        (replication, wake): (&Arc<Runs>, Arc<Notify>),
+        (replication, standings, wake): (&Arc<Runs>, &Standings, Arc<Notify>),
     ) -> Result<Self, Failure> {
         let own = match Own::load(folder.path())? {
             Some(own) => own,
@@ -97,7 +98,8 @@ impl BoxRecord {
         let (last, sent) = Default::default();
         let (folder, document) = (Arc::clone(folder), Arc::clone(document));
         let (storage, replication) = (Arc::clone(storage), Arc::clone(replication));
-        Ok(Self { own: own.into(), passwords, wake, last, sent, folder, document, storage, replication })
+        let standings = standings.clone();
+        Ok(Self { own: own.into(), passwords, wake, last, sent, folder, document, storage, replication, standings })
     }
 
     /// Something of the box may have changed.
@@ -138,29 +140,25 @@ pub async fn run(record: Arc<BoxRecord>) {
     if let Err(error) = &notices {
         tracing::warn!(%error, "changes of the data folder by other programs are in the record of this box at the next start");
     }
-    let mut said = None;
+    let mut said = Vec::new();
     let mut retry = RETRY;
     loop {
         let kept = record.keep().await;
-        let again = match kept {
+        let again = match &kept {
             Ok(notes) => {
-                let notes = (!notes.is_empty()).then(|| notes.join("; "));
-                if let Some(notes) = notes.as_ref().filter(|notes| said.as_ref() != Some(*notes)) {
-                    tracing::warn!("the record of this box: {notes}");
+                if !notes.is_empty() && said != *notes {
+                    tracing::warn!("the record of this box: {}", notes.join("; "));
                 }
-                (said, retry) = (notes, RETRY);
+                (said, retry) = (notes.clone(), RETRY);
                 None
             }
-            Err(failure) => {
-                if said.as_ref() != Some(&failure.message) {
-                    tracing::warn!("the record of this box is not up to date: {}", failure.message);
-                }
-                said = Some(failure.message);
+            Err(_) => {
                 let after = retry;
                 retry = (retry * 2).min(RETRY_MAX);
                 Some(after)
             }
         };
+        record.standings.set(Kind::Record, &machine::host_name(), kept.map(drop));
         let written = tokio::time::Instant::now();
         let later = async {
             match again {

@@ -8,7 +8,6 @@
 //!   volume or a changed configuration tries at once.
 //! - `replication.rests_with_its_volume`: a run that ends because its volume is closed for a moment, or another machine's by
 //!   now, is no fault. Another begins when the volume is back.
-//! - `replication.told_once`: a fault is logged when it appears or changes, and once more when it is over.
 //! - `replication.idle_is_idle`: without a new snapshot nothing is asked and no disk is touched.
 
 use std::path::Path;

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::courier::Progress;
 use larder_config::{Place, ReplicateConfig, VolumeName};
+use larder_document::{Kind, Standings};
 
 /// A receiver that has taken nothing for so long is mentioned. A piece takes less on a line that is in use, and disks that wake do, too.
 const SILENT_MIN: Duration = Duration::from_secs(15);
@@ -22,8 +23,8 @@ const AGAIN_MAX: Duration = Duration::from_secs(3600);
 pub(super) type Way = (VolumeName, Place);
 
 /// What the daemon remembers of each way.
-#[derive(Default)]
 pub struct Runs {
+    standings: Standings,
     runs: Mutex<BTreeMap<Way, Run>>,
     wake: Notify,
     /// A run has ended.
@@ -43,6 +44,11 @@ struct Run {
 }
 
 impl Runs {
+    pub fn new(standings: &Standings) -> Self {
+        let (runs, wake, ended) = Default::default();
+        Self { standings: standings.clone(), runs, wake, ended }
+    }
+
     pub(super) async fn woken(&self) {
         self.wake.notified().await;
     }
@@ -87,9 +93,10 @@ impl Runs {
         self.ended.notify_waiters();
     }
 
-    /// The outcome of a run (`replication.tried_again`, `replication.told_once`).
+    /// The outcome of a run (`replication.tried_again`).
     pub(super) fn end(&self, way: &Way, outcome: &Result<u64, Failure>) {
-        let (volume, to) = way;
+        let standing = outcome.as_ref().map(drop).map_err(Failure::clone);
+        self.standings.set(Kind::Replica, &thing(way), standing);
         let mut runs = self.runs.lock();
         let run = runs.entry(way.clone()).or_default();
         run.running = false;
@@ -98,15 +105,9 @@ impl Runs {
         drop(progress);
         match outcome {
             Ok(_) => {
-                if run.fault.take().is_some() {
-                    tracing::info!("'{volume}' is replicated to {to} again");
-                }
-                (run.tries, run.again) = (0, None);
+                (run.fault, run.tries, run.again) = (None, 0, None);
             }
             Err(failure) => {
-                if run.fault.as_ref().map(|fault| &fault.message) != Some(&failure.message) {
-                    tracing::warn!("'{volume}' is not replicated to {to}: {}", told(failure));
-                }
                 run.fault = Some(failure.clone());
                 run.progress.lock().behind = None;
                 // One that came early, for a snapshot or because somebody asked, does not put the next one off.
@@ -126,6 +127,7 @@ impl Runs {
         let mut runs = self.runs.lock();
         // One that somebody asked for is remembered while it goes on.
         runs.retain(|way, run| run.running || ways.iter().any(|one| (&one.volume, &one.to) == (&way.0, &way.1)));
+        self.standings.keep_only(Kind::Replica, |name| runs.keys().any(|way| thing(way) == name));
         let now = Instant::now();
         let is_due = |one: &&ReplicateConfig| {
             // It is new: nothing is known of it.
@@ -187,6 +189,11 @@ impl Runs {
             again_ms: waits.filter(|_| !run.running).map(|wait| now_ms + wait),
         }
     }
+}
+
+/// The name of a way among the standings.
+fn thing((volume, to): &Way) -> String {
+    format!("{volume} to {to}")
 }
 
 fn told(failure: &Failure) -> String {

@@ -68,19 +68,19 @@ impl Given {
         let limits = (config.connections, config.strangers, memory);
         let servers = Servers::bind(&config.listen, (&config.webdav, &config.page), limits, folder.path()).await?;
         let (folder, servers) = (Arc::new(folder), Arc::new(servers));
-        let (storage, standings, setup_offer, schedules, runs, wake_record, wake_backups) = Default::default();
+        let (storage, standings, setup_offer, schedules, wake_record, wake_backups) = Default::default();
         Ok(Self {
             watch: Arc::new(Watch::open(folder.path())?),
             links: Arc::new(HeldLinks { servers: Arc::clone(&servers), folder: folder.path().to_owned() }),
             announcer: Arc::new(Announcer::new(&folder, &servers)),
             mounts: Mounts::new(&storage, &standings),
+            runs: Arc::new(Runs::new(&standings)),
             standings,
             folder,
             storage,
             servers,
             setup_offer,
             schedules,
-            runs,
             wake_record,
             wake_backups,
         })
