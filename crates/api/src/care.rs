@@ -45,10 +45,12 @@ pub struct LogKept {
     pub dropped: u64,
 }
 
-/// A report as the command prints it.
+/// A report: its data as the command gives them with `--json`, and the text that it prints of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Report {
+    #[serde(default)]
+    pub data: serde_json::Value,
     pub text: String,
 }
 
@@ -61,6 +63,9 @@ pub struct DoctorReport {
     pub text: String,
     /// The chain of each measurement: `larder doctor --why`.
     pub why: String,
+    /// As `larder doctor --now --json` gives them.
+    #[serde(default)]
+    pub data: serde_json::Value,
 }
 
 /// A result of a bench in the data folder.

@@ -17,6 +17,9 @@ use larder_measure::bench::{compare, history, show};
 use larder_measure::doctor::{self, Confidence};
 use larder_measure::live::Transfer;
 
+use serde::Serialize;
+use serde_json::Value;
+
 use super::benches::Benches;
 use super::pools::Pools;
 use super::top::TopState;
@@ -131,7 +134,7 @@ impl Care {
         let found = power::what_if(&settings, idle, request.size_bytes, per_year, config.tariff.as_ref())
             .ok_or_else(|| Failure::invalid("there are no settings to compare"))?;
         let answer = power_words::Answer::new("settings as given".to_owned(), found);
-        Ok(Report { text: power_text::what_if(&answer) })
+        report(&answer, power_text::what_if(&answer))
     }
 
     pub async fn power_awake(&self) -> Result<Report, Failure> {
@@ -145,7 +148,7 @@ impl Care {
             Activity { before: &before, after: &after, seconds: started.elapsed().as_secs_f64() }.report(&machine)
         });
         let answer = power_words::Answer::new("counters of the kernel".to_owned(), found.await?);
-        Ok(Report { text: power_text::awake(&answer) })
+        report(&answer, power_text::awake(&answer))
     }
 
     /// Asks no disk for its health: that may wake one.
@@ -162,6 +165,7 @@ impl Care {
                 verdict: found.diagnosis.verdict.clone(),
                 text: doctor::text::examination(&found, &STYLE),
                 why: doctor::text::why(&found.diagnosis, &STYLE),
+                data: data(&found)?,
             })
         });
         examined.await?
@@ -191,7 +195,7 @@ impl Care {
         let folder = self.bench_folder();
         blocking(move || {
             let result = kept(&folder, &id)?;
-            Ok(Report { text: show::text(&result, &STYLE) })
+            report(&result, show::text(&result, &STYLE))
         })
         .await?
     }
@@ -205,10 +209,19 @@ impl Care {
         let folder = self.bench_folder();
         blocking(move || {
             let (a, b) = (kept(&folder, &request.a)?, kept(&folder, &request.b)?);
-            Ok(Report { text: compare::text(&compare::compare(&a, &b), &STYLE) })
+            let found = compare::compare(&a, &b);
+            report(&found, compare::text(&found, &STYLE))
         })
         .await?
     }
+}
+
+fn data(found: &impl Serialize) -> Result<Value, Failure> {
+    serde_json::to_value(found).map_err(|error| Failure::internal(error.to_string()))
+}
+
+fn report(found: &impl Serialize, text: String) -> Result<Report, Failure> {
+    Ok(Report { data: data(found)?, text })
 }
 
 /// A result of the history, by its name there: a name from outside is no path.
