@@ -420,7 +420,7 @@ mod tests {
     }
 
     fn report(name: &str) -> String {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../watch/fixtures/smartctl");
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../alerts/fixtures/smartctl");
         std::fs::read_to_string(format!("{folder}/{name}.json")).unwrap()
     }
 
