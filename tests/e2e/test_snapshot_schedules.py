@@ -226,8 +226,8 @@ def test_volumes_that_are_locked_or_missing(sealed):  # noqa: F811
         nfs.create(nfs.root, "a")
     typed(sealed, "volume", "unlock", "secret")
     wait_for(lambda: len(automatic(sealed, "secret")) == 2, told=lambda: str(scheduled(sealed)))
-    assert {one["volume"] for one in scheduled(sealed) if "fault" in one} == {"none"}
-    assert "goes on" in "".join(daemon_lines(sealed, "snapshot schedule"))
+    wait_for(lambda: {one["volume"] for one in scheduled(sealed) if "fault" in one} == {"none"})
+    assert "is well again" in "".join(daemon_lines(sealed, "snapshot schedule"))
     sealed.run("volume", "destroy", "secret", "--yes", "--with-snapshots", check=True)
     assert [one["volume"] for one in scheduled(sealed)] == ["none"]
 

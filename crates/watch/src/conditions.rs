@@ -78,13 +78,13 @@ pub(crate) async fn gather(watcher: &Watcher) -> Option<Seen> {
     for (kind, event, unserved) in down {
         for (name, standing) in unserved {
             let Standing::Failed(why) = standing else { continue };
-            let text = match kind {
-                Kind::Mount => why.message.clone(),
-                _ => {
-                    let text = kind.unserved(&name, &why);
-                    format!("The {}", text.strip_prefix("the ").unwrap_or(&text))
-                }
-            };
+            // What the event says helps, too: a folder that was made is looked at with the next change.
+            if kind == Kind::Mount {
+                seen.conditions.push(Condition::is(event, name, why.message));
+                continue;
+            }
+            let text = kind.unserved(&name, &why);
+            let text = format!("The {}", text.strip_prefix("the ").unwrap_or(&text));
             seen.conditions.push(with_action(Condition::is(event, name, text), &why));
         }
     }
