@@ -1,7 +1,7 @@
 //! What each door would answer a user, asked without doing anything.
 //!
 //! - `ask.same_judges`: an answer comes from the functions by which the door itself decides
-//!   (the rights of an SMB open, and [`Files::permits`]), so that the two cannot differ. Who came in is decided before, by
+//!   (the rights of an SMB open, and [`Tree::permits`](larder_files::Tree::permits)), so that the two cannot differ. Who came in is decided before, by
 //!   [`larder_people::Share::entrance`].
 
 use larder_files::Files;

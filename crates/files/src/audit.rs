@@ -141,6 +141,13 @@ impl FileAudit {
         self.top
     }
 
+    /// A client was led to an inode by its name.
+    pub(crate) fn met(&self, ino: Ino, dir: Ino, name: &[u8]) {
+        if ino != self.top && !matches!(name, b"." | b"..") {
+            self.names.lock().put(ino, dir, name);
+        }
+    }
+
     pub(crate) fn has(&self, act: FileAct) -> bool {
         FileActs(self.acts.load(Relaxed)).has(act)
     }

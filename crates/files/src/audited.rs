@@ -1,12 +1,15 @@
-//! What doors' calls tell the audit of their share, afterwards ([`crate::audit`]).
+//! What changes tell the audit of their share, afterwards ([`crate::audit`]).
 
 use std::sync::Arc;
 
 use bytes::Bytes;
+use larder_base::boxed;
 use larder_fs::{Cred, Ino, NameMatch};
 
 use crate::Files;
 use crate::audit::{FileAct, FileAudit, FileOperation};
+use crate::facts::{Act, Change, Duty, Outcome, does};
+use crate::tree::Tree;
 
 /// Folders between a file and the top of its share; a deeper path begins with dots.
 const DEPTH_MAX: usize = 128;
@@ -24,64 +27,64 @@ impl Files {
     pub(crate) fn auditing(&self) -> Option<&FileAudit> {
         self.audit.as_deref().filter(|audit| audit.tells())
     }
+}
 
-    /// A client was led to an inode by its name.
-    pub(crate) fn met(&self, ino: Ino, dir: Ino, name: &[u8]) {
-        if let Some(audit) = self.auditing()
-            && ino != audit.top
-            && !matches!(name, b"." | b"..")
-        {
-            audit.names.lock().put(ino, dir, name);
-        }
-    }
+/// After a change that was made.
+pub(crate) async fn after(files: &Files, change: &Change<'_>, done: &dyn Outcome) {
+    let Some(audit) = files.auditing() else { return };
+    let act = match change.act {
+        Act::Create { .. } if !done.is_new() => return,
+        Act::Create { .. } | Act::Make | Act::Link { .. } | Act::Relink { .. } => FileAct::Created,
+        Act::Unlink | Act::Rmdir => FileAct::Removed,
+        Act::Rename => FileAct::Renamed,
+        Act::Attributes { permissions: true, .. } => FileAct::Permissions,
+        // Contents, times and what has no name yet are not told of.
+        Act::Attributes { .. } | Act::Write { .. } | Act::Append { .. } | Act::Allocate { .. } => return,
+        Act::Share { .. } | Act::Unnamed => return,
+    };
+    does(Duty::Audit(act));
+    let ino = match change.act {
+        Act::Attributes { ino, .. } => Some(ino),
+        _ => done.attr().map(|attr| attr.id.ino),
+    };
+    audit.tell_of(files, act, change, ino).await;
+}
 
-    /// An entry of `dir` was made, or lost its name.
-    pub(crate) async fn audit_entry(&self, act: FileAct, cred: &Cred, dir: Ino, name: &[u8], ino: Option<Ino>) {
-        let Some(audit) = self.auditing() else { return };
-        if let Some(ino) = ino {
-            match act {
-                FileAct::Removed => audit.names.lock().remove(ino),
-                _ => audit.names.lock().put(ino, dir, name),
+impl FileAudit {
+    /// Keeps the names that it takes from the change, and tells of it.
+    #[boxed]
+    async fn tell_of(&self, files: &Files, act: FileAct, change: &Change<'_>, ino: Option<Ino>) {
+        let (tree, [(dir, name), to]) = (&files.tree, &change.entries);
+        match (act, ino) {
+            (FileAct::Removed, Some(ino)) => self.names.lock().remove(ino),
+            (FileAct::Created, Some(ino)) => self.names.lock().put(ino, *dir, name),
+            (FileAct::Renamed, _) => {
+                // Two may have changed places.
+                for (dir, name) in &change.entries {
+                    if let Ok(attr) = tree.lookup(&Cred::root(), *dir, name, NameMatch::Exact).await {
+                        self.names.lock().put(attr.id.ino, *dir, name);
+                    }
+                }
             }
+            _ => {}
         }
-        if audit.has(act) {
-            let path = self.audit_path(audit, dir, name).await;
-            self.tell_of(audit, act, cred, path, None);
+        if !self.has(act) {
+            return;
         }
-    }
-
-    /// An entry was renamed, or two changed places.
-    pub(crate) async fn audit_renamed(&self, cred: &Cred, from: (Ino, &[u8]), to: (Ino, &[u8])) {
-        let Some(audit) = self.auditing() else { return };
-        for (dir, name) in [from, to] {
-            if let Ok(attr) = self.tree.lookup(&Cred::root(), dir, name, NameMatch::Exact).await {
-                audit.names.lock().put(attr.id.ino, dir, name);
-            }
-        }
-        if audit.has(FileAct::Renamed) {
-            let path = self.audit_path(audit, from.0, from.1).await;
-            let new = self.audit_path(audit, to.0, to.1).await;
-            self.tell_of(audit, FileAct::Renamed, cred, path, Some(new));
-        }
-    }
-
-    pub(crate) async fn audit_permissions(&self, cred: &Cred, ino: Ino) {
-        let Some(audit) = self.auditing().filter(|audit| audit.has(FileAct::Permissions)) else { return };
-        let known = audit.names.lock().get(ino);
-        let path = match known {
-            Some((dir, name)) => self.audit_path(audit, dir, &name).await,
-            None => self.audit_folder(audit, ino).await,
+        let known = ino.and_then(|ino| self.names.lock().get(ino));
+        let path = match (act, ino, known) {
+            (FileAct::Permissions, Some(_), Some((dir, name))) => self.path(tree, dir, &name).await,
+            (FileAct::Permissions, Some(ino), None) => self.folder(tree, ino).await,
+            _ => self.path(tree, *dir, name).await,
         };
-        self.tell_of(audit, FileAct::Permissions, cred, path, None);
+        let to = if act == FileAct::Renamed { Some(self.path(tree, to.0, &to.1).await) } else { None };
+        let client = &change.cred.client;
+        let user = client.user.as_ref().map_or_else(|| format!("uid {}", change.cred.uid), |user| user.to_string());
+        (self.tell)(FileOperation { act, user, address: client.address, door: files.door, path, to });
     }
 
-    fn tell_of(&self, audit: &FileAudit, act: FileAct, cred: &Cred, path: String, to: Option<String>) {
-        let user = cred.client.user.as_ref().map_or_else(|| format!("uid {}", cred.uid), |user| user.to_string());
-        (audit.tell)(FileOperation { act, user, address: cred.client.address, door: self.door, path, to });
-    }
-
-    async fn audit_path(&self, audit: &FileAudit, dir: Ino, name: &[u8]) -> String {
-        let (mut path, name) = (self.audit_folder(audit, dir).await, String::from_utf8_lossy(name));
+    async fn path(&self, tree: &Tree, dir: Ino, name: &[u8]) -> String {
+        let (mut path, name) = (self.folder(tree, dir).await, String::from_utf8_lossy(name));
         if !path.is_empty() {
             path.push('/');
         }
@@ -90,18 +93,18 @@ impl Files {
     }
 
     /// The path of a folder; of the top it is empty.
-    async fn audit_folder(&self, audit: &FileAudit, dir: Ino) -> String {
+    async fn folder(&self, tree: &Tree, dir: Ino) -> String {
         let mut parts: Vec<String> = Vec::new();
         let mut at = dir;
-        while at != audit.top {
+        while at != self.top {
             if parts.len() >= DEPTH_MAX {
                 parts.push("...".to_owned());
                 break;
             }
-            let known = audit.names.lock().get(at);
+            let known = self.names.lock().get(at);
             let Some((parent, name)) = (match known {
                 Some(known) => Some(known),
-                None => self.find_name(audit, at).await,
+                None => self.find_name(tree, at).await,
             }) else {
                 parts.push(format!("<inode {}>", at.0));
                 break;
@@ -114,13 +117,13 @@ impl Files {
     }
 
     /// Looks for the name of a folder in the one above, as a client does that kept a handle over a restart.
-    async fn find_name(&self, audit: &FileAudit, dir: Ino) -> Option<(Ino, Bytes)> {
-        let parent = self.tree.parent(dir).await.ok().filter(|parent| *parent != dir)?;
+    async fn find_name(&self, tree: &Tree, dir: Ino) -> Option<(Ino, Bytes)> {
+        let parent = tree.parent(dir).await.ok().filter(|parent| *parent != dir)?;
         let (mut cookie, mut scanned) = (0, 0);
         while scanned < SCANNED_MAX {
-            let listing = self.tree.readdir(&Cred::root(), parent, cookie, PAGE, false).await.ok()?;
+            let listing = tree.readdir(&Cred::root(), parent, cookie, PAGE, false).await.ok()?;
             if let Some(entry) = listing.entries.iter().find(|entry| entry.ino == dir) {
-                audit.names.lock().put(dir, parent, &entry.name);
+                self.names.lock().put(dir, parent, &entry.name);
                 return Some((parent, entry.name.clone()));
             }
             cookie = listing.entries.last().filter(|_| !listing.eof)?.cookie;

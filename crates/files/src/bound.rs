@@ -8,7 +8,7 @@ use larder_base::boxed;
 use larder_fs::{Cred, FsError, FsResult, Ino, StatFs};
 
 use crate::Files;
-use crate::tree::Tree;
+use crate::facts::{Act, Change, Duty, does};
 
 impl Files {
     /// The same door of a whole volume, whose files together hold no more than `bytes` through it.
@@ -16,27 +16,12 @@ impl Files {
         Files { bound_bytes: Some(bytes), ..self.clone() }
     }
 
-    /// Bytes that count against the narrowest quota of `cred`. Those of a folder of the host are what its filesystem holds.
-    pub fn quota_used(&self, cred: &Cred) -> u64 {
-        match &self.tree {
-            Tree::Volume(volume) => volume.quota_used(cred),
-            Tree::Folder(_) => {
-                let room = self.statfs(cred);
-                room.total_bytes.saturating_sub(room.free_bytes)
-            }
-        }
-    }
-
-    fn held_bytes(&self) -> u64 {
-        match &self.tree {
-            Tree::Volume(volume) => volume.contents().data_bytes,
-            Tree::Folder(_) => 0,
-        }
-    }
-
-    pub(crate) fn within_bound(&self, room: StatFs) -> StatFs {
+    /// Room in bytes and inodes, within the bound and the quotas of the volume and of `cred`, if
+    /// there are any. Does no I/O.
+    pub fn statfs(&self, cred: &Cred) -> StatFs {
+        let room = self.tree.statfs(cred);
         let Some(bound) = self.bound_bytes else { return room };
-        let left = bound.saturating_sub(self.held_bytes());
+        let left = bound.saturating_sub(self.tree.held_bytes());
         StatFs {
             total_bytes: room.total_bytes.min(bound),
             free_bytes: room.free_bytes.min(left),
@@ -44,16 +29,28 @@ impl Files {
             ..room
         }
     }
+}
 
-    /// [`FsError::Quota`] for a change by which the file would end at `end`, if there is no room for that within the bound.
-    #[boxed]
-    pub(crate) async fn check_bound(&self, ino: Ino, end: u64, more: u64) -> FsResult<()> {
-        match self.bound_bytes {
-            Some(bound) if self.held_bytes().saturating_add(more) > bound => {
-                let size = Box::pin(self.tree.getattr(ino)).await?.size;
-                if end > size { Err(FsError::Quota) } else { Ok(()) }
-            }
-            _ => Ok(()),
+/// Before a change: [`FsError::Quota`] if a file would grow, and there is no room for that within
+/// the bound.
+pub(crate) async fn before(files: &Files, change: &Change<'_>) -> FsResult<()> {
+    let Some(bound) = files.bound_bytes else { return Ok(()) };
+    let (ino, end, more) = match change.act {
+        Act::Write { ino, offset, len, .. } | Act::Allocate { ino, offset, len } => {
+            (ino, offset.saturating_add(len), len)
         }
-    }
+        // Shared extents count for each file, as in quotas.
+        Act::Share { target: (ino, offset), len, .. } => (ino, offset.saturating_add(len), len),
+        Act::Append { ino, len } => (ino, u64::MAX, len),
+        // A size alone is a hole; the others have no bytes, or lose them.
+        Act::Attributes { .. } | Act::Create { .. } | Act::Unnamed | Act::Make | Act::Link { .. } => return Ok(()),
+        Act::Relink { .. } | Act::Unlink | Act::Rmdir | Act::Rename => return Ok(()),
+    };
+    does(Duty::Bound);
+    if files.tree.held_bytes().saturating_add(more) > bound { check_growth(files, ino, end).await } else { Ok(()) }
+}
+
+#[boxed]
+async fn check_growth(files: &Files, ino: Ino, end: u64) -> FsResult<()> {
+    if end > files.tree.getattr(ino).await?.size { Err(FsError::Quota) } else { Ok(()) }
 }

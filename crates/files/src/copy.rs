@@ -5,7 +5,7 @@
 //!   target cannot keep fails the copy, if the source is to be removed behind it ([`Keep::Everything`]).
 //! - `copy.whole_or_unnamed`: a file gets its name when its data is durable, some [`PENDING_MAX`] at a time.
 //! - `copy.not_of_itself`: the folder that the copy makes is never copied, whatever name leads the walk to it. A caller refuses
-//!   a target within its source by [`Files::lies_within`].
+//!   a target within its source by [`Tree::lies_within`].
 //! - `copy.charged_from_the_first_byte`: everything is made with its owner, so quotas count data before it has a name.
 //!
 //! Other names of one file become files of their own.
@@ -35,9 +35,6 @@ const COMMITS_AT_ONCE: usize = 16;
 const STREAMS_PAGE: usize = 256;
 const S_ISUID: u32 = 0o4000;
 const S_ISGID: u32 = 0o2000;
-/// Parents of a directory; a longer walk is a loop of damaged parents.
-const PARENTS_MAX: u32 = 1 << 16;
-const YIELD_EVERY: u32 = 256;
 
 /// What a copy does with properties that the target has no place for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,28 +89,6 @@ struct Made {
     handed_gid: Option<u32>,
     /// Its access list is its source's.
     has_list: bool,
-}
-
-impl Files {
-    /// Whether the directory `dir` is `top` or lies below it, by inode.
-    #[boxed]
-    pub async fn lies_within(&self, dir: Ino, top: Ino) -> FsResult<bool> {
-        let mut at = dir;
-        for step in 1..=PARENTS_MAX {
-            if at == top {
-                return Ok(true);
-            }
-            let above = self.tree.parent(at).await?;
-            if above == at || at == Ino::ROOT {
-                return Ok(false);
-            }
-            at = above;
-            if step.is_multiple_of(YIELD_EVERY) {
-                tokio::task::yield_now().await;
-            }
-        }
-        Err(FsError::NameTooLong)
-    }
 }
 
 impl Copying {

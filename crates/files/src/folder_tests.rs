@@ -18,7 +18,7 @@ use tokio::sync::broadcast;
 
 use crate::Age;
 use crate::folders::Folders;
-use crate::tree::Tree;
+use crate::tree::Kind;
 use crate::{Files, Services};
 
 struct Fixture {
@@ -229,7 +229,7 @@ async fn a_number_that_is_held_is_not_given_to_another_file() {
         let held = f.files.hold(kept.id).await.unwrap();
         content(&f.files, kept.id.ino, 0, 9).await;
         drop(held);
-        let Tree::Folder(folder) = &f.files.tree else { unreachable!() };
+        let Kind::Folder(folder) = &f.files.tree.0 else { unreachable!() };
         assert!(folder.is_cached(kept.id.ino));
         let held = f.files.hold(kept.id).await.unwrap();
         f.files.unlink(&Cred::root(), f.top, b"new 1").await.unwrap();
@@ -726,7 +726,7 @@ async fn streams_are_files_of_a_directory_of_their_own() {
         let (again, ..) = files.create(&root, dir, b"two", guarded, SetAttr::default()).await.unwrap();
         assert_ne!(again.id.ino, one, "a number is not given twice");
         drop(open);
-        files.remove_named(ino).await.unwrap();
+        files.remove_named(&Cred::root(), ino).await.unwrap();
         assert_eq!((value("user.DosStream.two:$DATA"), value("user.DosStream.three:$DATA")), (None, None));
         for name in [&b""[..], b"a:b", b"a/b", &[b'x'; 250]] {
             assert!(files.create(&root, dir, name, guarded, SetAttr::default()).await.is_err());

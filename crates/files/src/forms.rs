@@ -11,9 +11,12 @@
 
 use bytes::Bytes;
 use icu_normalizer::{ComposingNormalizerBorrowed, DecomposingNormalizerBorrowed};
+use larder_base::boxed;
 use larder_fs::{Attr, Cred, FsError, FsResult, Ino, NameMatch};
 
 use crate::Files;
+use crate::facts::{Change, Duty, does};
+use crate::tree::Tree;
 
 const COMPOSED: ComposingNormalizerBorrowed<'static> = ComposingNormalizerBorrowed::new_nfc();
 const DECOMPOSED: DecomposingNormalizerBorrowed<'static> = DecomposingNormalizerBorrowed::new_nfd();
@@ -23,50 +26,66 @@ impl Files {
     pub fn ignoring_forms(&self) -> Files {
         Files { ignores_forms: true, ..self.clone() }
     }
+}
 
-    /// Finds by its other forms what was not found under `name` itself.
-    pub(crate) async fn lookup_by_form(&self, cred: &Cred, dir: Ino, name: &[u8], how: NameMatch) -> FsResult<Attr> {
-        for form in other_forms(name) {
-            match self.tree.lookup(cred, dir, form.as_bytes(), how).await {
-                Err(FsError::NotFound | FsError::NameTooLong) => {}
-                found => return found,
-            }
-        }
-        Err(FsError::NotFound)
+/// Before a change: its names become those of the entries that it is about, where they are stored
+/// in the other form (`forms.as_stored`).
+pub(crate) async fn before(files: &Files, change: &mut Change<'_>) {
+    if !files.ignores_forms {
+        return;
     }
+    for at in 0..change.entries.len() {
+        let (dir, name) = &change.entries[at];
+        if name.is_ascii() {
+            continue;
+        }
+        does(Duty::Spelling);
+        let stored =
+            Box::pin(other_spelling(&files.tree, change.cred, *dir, name)).await.map(|stored| (*dir, stored.into()));
+        // An entry takes its own other form.
+        if let Some(stored) = stored.filter(|stored| at == 0 || change.entries[0] != *stored) {
+            change.entries[at] = stored;
+        }
+    }
+}
 
-    /// As [`Files::lookup_by_form`], the spelling of the entry.
-    pub(crate) async fn stored_by_form(&self, dir: Ino, name: &[u8]) -> FsResult<Bytes> {
-        for form in other_forms(name) {
-            match self.tree.stored_name(dir, form.as_bytes()).await {
-                Err(FsError::NotFound | FsError::NameTooLong) => {}
-                found => return found,
-            }
-        }
-        Err(FsError::NotFound)
+/// The spelling of the entry of `dir` that a change of `name` is about, where it is not `name`.
+async fn other_spelling(tree: &Tree, cred: &Cred, dir: Ino, name: &[u8]) -> Option<Vec<u8>> {
+    // Anything but an absent name is for the change itself to meet.
+    match tree.lookup(cred, dir, name, NameMatch::Exact).await {
+        Err(FsError::NotFound) => {}
+        _ => return None,
     }
+    for form in other_forms(name) {
+        if tree.lookup(cred, dir, form.as_bytes(), NameMatch::Exact).await.is_ok() {
+            return Some(form.into_bytes());
+        }
+    }
+    None
+}
 
-    /// The spelling of the entry of `dir` that a change of `name` is about, where it is not `name` (`forms.as_stored`).
-    pub(crate) async fn spelling(&self, cred: &Cred, dir: Ino, name: &[u8]) -> Option<Box<[u8]>> {
-        if !self.ignores_forms || name.is_ascii() {
-            return None;
+/// Finds by its other forms what was not found under `name` itself.
+#[boxed]
+pub(crate) async fn lookup(tree: &Tree, cred: &Cred, dir: Ino, name: &[u8], how: NameMatch) -> FsResult<Attr> {
+    for form in other_forms(name) {
+        match tree.lookup(cred, dir, form.as_bytes(), how).await {
+            Err(FsError::NotFound | FsError::NameTooLong) => {}
+            found => return found,
         }
-        Box::pin(self.other_spelling(cred, dir, name)).await
     }
+    Err(FsError::NotFound)
+}
 
-    async fn other_spelling(&self, cred: &Cred, dir: Ino, name: &[u8]) -> Option<Box<[u8]>> {
-        // Anything but an absent name is for the change itself to meet.
-        match self.tree.lookup(cred, dir, name, NameMatch::Exact).await {
-            Err(FsError::NotFound) => {}
-            _ => return None,
+/// As [`lookup`], the spelling of the entry.
+#[boxed]
+pub(crate) async fn stored_name(tree: &Tree, dir: Ino, name: &[u8]) -> FsResult<Bytes> {
+    for form in other_forms(name) {
+        match tree.stored_name(dir, form.as_bytes()).await {
+            Err(FsError::NotFound | FsError::NameTooLong) => {}
+            found => return found,
         }
-        for form in other_forms(name) {
-            if self.tree.lookup(cred, dir, form.as_bytes(), NameMatch::Exact).await.is_ok() {
-                return Some(form.into_bytes().into());
-            }
-        }
-        None
     }
+    Err(FsError::NotFound)
 }
 
 /// Composed and decomposed, as far as they are not `name`.

@@ -1,4 +1,4 @@
-//! What doors' calls tell the guard of their share, before and after ([`crate::guard`]).
+//! What changes tell the guard of their share, before and after ([`crate::guard`]).
 //!
 //! - `guard.cheap_calls`: reads, and writes beyond the first [`JUDGED_BYTES`] of a file, cost nothing. A write there costs the look
 //!   at a kilobyte; a creation, removal or truncation an entry in a table.
@@ -7,27 +7,29 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use larder_base::boxed;
-use larder_fs::{Attr, Cred, FileKind, FsError, FsResult, Ino, NameMatch};
+use larder_fs::{Cred, FileKind, FsError, FsResult, Ino, NameMatch};
 
 use crate::Files;
+use crate::facts::{Act, Change, Duty, Name, Outcome, does};
 use crate::guard::sample::{Look, SAMPLE_BYTES, look_at};
 use crate::guard::{Guard, GuardMode};
+use crate::tree::Tree;
 
 /// Ransomware begins at the beginning of a file, and later bytes of compressed files have no form anyway.
 const JUDGED_BYTES: u64 = 64 << 10;
 
-/// A write that has to be judged: what is written, and what it is written over as far as somebody looked.
-pub(crate) struct FormlessWrite {
-    offset: u64,
-    empty: bool,
-    old: Option<Look>,
-}
-
-/// A file that is about to take another one's name.
-#[derive(Clone, Copy)]
-pub(crate) enum Successor<'n> {
-    Name(Ino, &'n [u8]),
-    File(Ino),
+/// What was there before a change, as far as somebody looked.
+pub(crate) enum Seen {
+    Nothing,
+    /// The content of a file that is emptied or removed.
+    Old(Look),
+    /// What formless bytes go over, and the size of the file that shares them.
+    Below {
+        old: Option<Look>,
+        size: Option<u64>,
+    },
+    /// A folder that is removed, or a formless file that takes the name of one with a form.
+    Inode(Ino),
 }
 
 impl Files {
@@ -38,160 +40,132 @@ impl Files {
 
     /// [`FsError::Access`] for a client that its guard has blocked (`guard.one_client`).
     pub fn check_unblocked(&self, cred: &Cred) -> FsResult<()> {
-        match &self.guard {
-            Some(guard) if guard.is_blocked(cred) => Err(FsError::Access),
-            _ => Ok(()),
-        }
+        let Some(guard) = &self.guard else { return Ok(()) };
+        does(Duty::Block);
+        if guard.is_blocked(cred) { Err(FsError::Access) } else { Ok(()) }
     }
+}
 
-    /// Before a write. `None`: it needs no judging (`guard.cheap_calls`).
-    pub(crate) fn judged_write(&self, cred: &Cred, offset: u64, data: &[Bytes]) -> FsResult<Option<FormlessWrite>> {
-        let Some(guard) = &self.guard else { return Ok(None) };
-        if guard.is_blocked(cred) {
-            return Err(FsError::Access);
+/// The look of data that is written at `offset`. `None`: it needs no judging
+/// (`guard.cheap_calls`).
+pub(crate) fn sample(files: &Files, offset: u64, data: &[Bytes]) -> Option<Look> {
+    let guard = files.guard.as_ref().filter(|guard| offset < JUDGED_BYTES && !guard.is(GuardMode::Off));
+    guard.map(|_| look_at(data, offset))
+}
+
+/// Looks at what a change is about to lose, if its client has become suspicious
+/// (`guard.cheap_until_suspicious`).
+pub(crate) async fn before(files: &Files, change: &Change<'_>) -> Seen {
+    let Some(guard) = files.guard.as_ref().filter(|guard| !guard.is(GuardMode::Off)) else { return Seen::Nothing };
+    let (tree, cred, entries) = (&files.tree, change.cred, &change.entries);
+    match change.act {
+        Act::Write { ino, offset, look: Some(Look::Formless | Look::Empty), .. } => {
+            let old = if guard.may_read(cred) { Some(look_at_file(tree, ino, offset).await) } else { None };
+            Seen::Below { old, size: None }
         }
-        if offset >= JUDGED_BYTES || guard.is(GuardMode::Off) {
-            return Ok(None);
+        Act::Share { source, target, .. } if target.1 < JUDGED_BYTES => {
+            look_at_share(tree, guard, cred, source, target).await
         }
-        let look = look_at(data, offset);
-        let is_judged = matches!(look, Look::Formless | Look::Empty);
-        Ok(is_judged.then_some(FormlessWrite { offset, empty: look == Look::Empty, old: None }))
+        Act::Attributes { ino, size: Some(0), .. } if guard.may_read(cred) => {
+            Seen::Old(look_at_file(tree, ino, 0).await)
+        }
+        Act::Create { size: Some(0) } | Act::Unlink if guard.may_read(cred) => {
+            look_at_entry(tree, &entries[0]).await.map_or(Seen::Nothing, |(_, old)| Seen::Old(old))
+        }
+        Act::Rmdir if guard.count(cred, |record| record.is_suspicious()) == Some(true) => {
+            does(Duty::Guard);
+            let found = Box::pin(tree.lookup(&Cred::root(), entries[0].0, &entries[0].1, NameMatch::Exact)).await;
+            found.map_or(Seen::Nothing, |attr| Seen::Inode(attr.id.ino))
+        }
+        Act::Relink { ino, .. } if guard.may_read(cred) => {
+            look_at_names(tree, Some(ino), &entries[0], &entries[0]).await
+        }
+        Act::Rename if guard.may_read(cred) => look_at_names(tree, None, &entries[0], &entries[1]).await,
+        // Bytes that go over none, or that have a form (`guard.loss_counts`); and clients that are
+        // not suspicious.
+        Act::Write { .. } | Act::Append { .. } | Act::Allocate { .. } | Act::Share { .. } => Seen::Nothing,
+        Act::Attributes { .. } | Act::Create { .. } | Act::Unlink | Act::Rmdir => Seen::Nothing,
+        Act::Relink { .. } | Act::Rename => Seen::Nothing,
+        // Nothing is lost by a new name.
+        Act::Unnamed | Act::Make | Act::Link { .. } => Seen::Nothing,
     }
+}
 
-    /// Looks what the write goes over, if its client has become suspicious.
-    #[boxed]
-    pub(crate) async fn look_below(&self, cred: &Cred, ino: Ino, write: &mut FormlessWrite) {
-        if self.guard.as_ref().is_some_and(|guard| guard.may_read(cred)) {
-            write.old = Some(self.look_at_file(ino, write.offset).await);
-        }
-    }
-
-    /// Before bytes of one file are shared with another. `None`: it needs no judging.
-    pub(crate) async fn judged_share(
-        &self,
-        cred: &Cred,
-        source: (Ino, u64),
-        target: (Ino, u64),
-    ) -> FsResult<Option<FormlessWrite>> {
-        let Some(guard) = &self.guard else { return Ok(None) };
-        self.check_unblocked(cred)?;
-        if target.1 >= JUDGED_BYTES || guard.is(GuardMode::Off) {
-            return Ok(None);
-        }
-        let is_formless = Box::pin(self.look_at_file(source.0, source.1)).await == Look::Formless;
-        let mut write = FormlessWrite { offset: target.1, empty: false, old: None };
-        if is_formless {
-            Box::pin(self.look_below(cred, target.0, &mut write)).await;
-        }
-        Ok(is_formless.then_some(write))
-    }
-
-    /// After it.
-    pub(crate) fn wrote_formless(&self, cred: &Cred, ino: Ino, write: &FormlessWrite, size_before: u64) {
+/// Counts what a change that was made has lost.
+pub(crate) fn after(files: &Files, change: &Change<'_>, seen: &Seen, done: &dyn Outcome) {
+    let Some(guard) = &files.guard else { return };
+    let (cred, dir) = (change.cred, change.entries[0].0);
+    let (made, size_before) = (done.attr(), done.size_before());
+    let old = if let Seen::Old(look) = seen { Some(*look) } else { None };
+    let counted = match (change.act, seen) {
         // Zeros are a loss over a form alone.
-        if write.empty && write.old != Some(Look::Formed) {
-            return;
+        (Act::Write { look: Some(Look::Empty), .. }, Seen::Below { old, .. }) if *old != Some(Look::Formed) => None,
+        (Act::Write { ino, offset, .. }, Seen::Below { old, .. }) => {
+            let existed = size_before.is_some_and(|size| size > offset);
+            guard.count(cred, |record| record.wrote_formless(ino, existed, *old))
         }
-        if let Some(guard) = &self.guard {
-            let existed = size_before > write.offset;
-            guard.count(cred, |record| record.wrote_formless(ino, existed, write.old));
+        (Act::Share { target: (ino, offset), .. }, Seen::Below { old, size }) if done.is_new() => {
+            let existed = size_before.or(*size).is_some_and(|size| size > offset);
+            guard.count(cred, |record| record.wrote_formless(ino, existed, *old))
         }
+        (Act::Attributes { ino, size: Some(0), .. }, _) if size_before.is_some_and(|size| size > 0) => {
+            guard.count(cred, |record| record.emptied(ino, old))
+        }
+        (Act::Create { .. } | Act::Unnamed, _) if done.is_new() => {
+            made.and_then(|made| guard.count(cred, |record| record.created(made.id.ino, dir)))
+        }
+        (Act::Create { size: Some(0) }, _) => {
+            made.and_then(|made| guard.count(cred, |record| record.emptied(made.id.ino, old)))
+        }
+        (Act::Unlink, _) => {
+            let is_lost = |nlink| nlink == 0 || files.bin.is_some();
+            let lost = made.filter(|made| made.kind == FileKind::File && made.size > 0 && is_lost(made.nlink));
+            lost.and_then(|_| guard.count(cred, |record| record.removed(dir, old)))
+        }
+        (Act::Rmdir, Seen::Inode(folder)) => guard.count(cred, |record| record.folder_removed(*folder)),
+        (Act::Relink { .. } | Act::Rename, Seen::Inode(by)) => guard.count(cred, |record| record.replaced(*by)),
+        _ => None,
+    };
+    if counted.is_some() {
+        does(Duty::Guard);
     }
+}
 
-    /// Before a file is emptied: what it is, if its client has become suspicious.
-    pub(crate) async fn look_before_emptied(&self, cred: &Cred, ino: Ino) -> Option<Look> {
-        let guard = self.guard.as_ref()?;
-        if !guard.may_read(cred) {
-            return None;
-        }
-        Some(Box::pin(self.look_at_file(ino, 0)).await)
+/// A range that becomes that of another file.
+#[boxed]
+async fn look_at_share(tree: &Tree, guard: &Guard, cred: &Cred, source: (Ino, u64), target: (Ino, u64)) -> Seen {
+    if look_at_file(tree, source.0, source.1).await != Look::Formless {
+        return Seen::Nothing;
     }
+    let old = if guard.may_read(cred) { Some(look_at_file(tree, target.0, target.1).await) } else { None };
+    Seen::Below { old, size: tree.getattr(target.0).await.ok().map(|attr| attr.size) }
+}
 
-    pub(crate) fn emptied(&self, cred: &Cred, ino: Ino, old: Option<Look>) {
-        if let Some(guard) = &self.guard {
-            guard.count(cred, |record| record.emptied(ino, old));
-        }
+/// The file `ino`, or that of `from`, takes the name `to`.
+#[boxed]
+async fn look_at_names(tree: &Tree, ino: Option<Ino>, from: &(Ino, Name<'_>), to: &(Ino, Name<'_>)) -> Seen {
+    let Some((_, Look::Formed)) = look_at_entry(tree, to).await else { return Seen::Nothing };
+    let new = match ino {
+        Some(ino) => Some((ino, look_at_file(tree, ino, 0).await)),
+        None => look_at_entry(tree, from).await,
+    };
+    if let Some((by, Look::Formless)) = new { Seen::Inode(by) } else { Seen::Nothing }
+}
+
+#[boxed]
+async fn look_at_entry(tree: &Tree, (dir, name): &(Ino, Name<'_>)) -> Option<(Ino, Look)> {
+    let attr = tree.lookup(&Cred::root(), *dir, name, NameMatch::Exact).await.ok()?;
+    if attr.kind != FileKind::File {
+        return None;
     }
+    Some((attr.id.ino, look_at_file(tree, attr.id.ino, 0).await))
+}
 
-    pub(crate) fn made(&self, cred: &Cred, dir: Ino, made: &Attr) {
-        if let Some(guard) = &self.guard {
-            guard.count(cred, |record| record.created(made.id.ino, dir));
-        }
-    }
-
-    /// Before a name is removed: what its file is, if its client has become suspicious.
-    pub(crate) async fn look_before_removed(&self, cred: &Cred, dir: Ino, name: &[u8]) -> Option<Look> {
-        let guard = self.guard.as_ref()?;
-        if !guard.may_read(cred) {
-            return None;
-        }
-        Some(Box::pin(self.look_at_name(dir, name)).await?.1)
-    }
-
-    /// `attr`: afterwards.
-    pub(crate) fn removed(&self, cred: &Cred, dir: Ino, old: Option<Look>, attr: &Attr) {
-        let is_loss = attr.kind == FileKind::File && attr.size > 0 && (attr.nlink == 0 || self.bin.is_some());
-        if let Some(guard) = self.guard.as_ref().filter(|_| is_loss) {
-            guard.count(cred, |record| record.removed(dir, old));
-        }
-    }
-
-    /// Before a folder is removed: its inode, if its client has become suspicious.
-    pub(crate) async fn folder_to_remove(&self, cred: &Cred, dir: Ino, name: &[u8]) -> Option<Ino> {
-        let guard = self.guard.as_ref()?;
-        if !guard.count(cred, |record| record.is_suspicious()).unwrap_or(false) {
-            return None;
-        }
-        let found = Box::pin(self.tree.lookup(&Cred::root(), dir, name, NameMatch::Exact)).await;
-        found.ok().map(|attr| attr.id.ino)
-    }
-
-    pub(crate) fn folder_removed(&self, cred: &Cred, folder: Option<Ino>) {
-        if let (Some(guard), Some(folder)) = (&self.guard, folder) {
-            guard.count(cred, |record| record.folder_removed(folder));
-        }
-    }
-
-    /// Before a rename: the file that takes a name from one with a form, having none itself.
-    pub(crate) async fn formless_successor(
-        &self,
-        cred: &Cred,
-        successor: Successor<'_>,
-        to: (Ino, &[u8]),
-    ) -> Option<Ino> {
-        let guard = self.guard.as_ref()?;
-        if !guard.may_read(cred) {
-            return None;
-        }
-        Box::pin(async {
-            let (_, old) = self.look_at_name(to.0, to.1).await?;
-            let (ino, new) = match successor {
-                Successor::Name(dir, name) => self.look_at_name(dir, name).await?,
-                Successor::File(ino) => (ino, self.look_at_file(ino, 0).await),
-            };
-            (old == Look::Formed && new == Look::Formless).then_some(ino)
-        })
-        .await
-    }
-
-    pub(crate) fn replaced(&self, cred: &Cred, by: Option<Ino>) {
-        if let (Some(guard), Some(by)) = (&self.guard, by) {
-            guard.count(cred, |record| record.replaced(by));
-        }
-    }
-
-    async fn look_at_name(&self, dir: Ino, name: &[u8]) -> Option<(Ino, Look)> {
-        let attr = self.tree.lookup(&Cred::root(), dir, name, NameMatch::Exact).await.ok()?;
-        if attr.kind != FileKind::File {
-            return None;
-        }
-        Some((attr.id.ino, self.look_at_file(attr.id.ino, 0).await))
-    }
-
-    async fn look_at_file(&self, ino: Ino, offset: u64) -> Look {
-        match self.tree.read(ino, offset, SAMPLE_BYTES).await {
-            Ok(data) => look_at(&data.chunks, offset),
-            Err(_) => Look::Unclear,
-        }
+#[boxed]
+async fn look_at_file(tree: &Tree, ino: Ino, offset: u64) -> Look {
+    does(Duty::Guard);
+    match tree.read(ino, offset, SAMPLE_BYTES).await {
+        Ok(data) => look_at(&data.chunks, offset),
+        Err(_) => Look::Unclear,
     }
 }

@@ -1,7 +1,9 @@
 //! One file service under all doors (NFS, SMB, local mounts) of a tree: a volume, or a folder of the host.
 //!
-//! A door holds a [`Files`], never a tree. Its reads and changes go through here, so that no door can
-//! forget its duties to the others:
+//! A door holds a [`Files`]. Its reads and changes go through here, so that no door can forget its
+//! duties to the others. Each change is facts and an act, and [`Files::change`] does the duties of
+//! all of them in one order ([`change`]). Looks that owe nobody anything are methods of [`Tree`],
+//! which a [`Files`] is (`tree.looks_alone`).
 //!
 //! - `files.recall_first`: another door's client may cache data that it has changed. The cache is
 //!   recalled, and the data has arrived, before an access that would miss the data or be
@@ -30,6 +32,7 @@ mod bin;
 mod bound;
 mod change;
 pub mod copy;
+mod facts;
 #[cfg(test)]
 mod folder_tests;
 pub mod folders;
@@ -49,6 +52,7 @@ mod tree;
 mod walk;
 
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -57,19 +61,20 @@ use bytes::Bytes;
 use larder_base::boxed;
 use larder_folder::Folder;
 pub use larder_folder::{HostWatch, samba};
-use larder_fs::{AccessTimes, Answers, Aspects, Attr, Cred, Event, Ino, Keeper, StatFs, Witness, WriteVerifier};
-use larder_volume::{HandleKey, Volume};
+use larder_fs::{AccessTimes, Answers, Aspects, Attr, Event, Ino, Keeper};
+use larder_volume::Volume;
 use parking_lot::Mutex;
-use tokio::sync::{broadcast, watch};
 
 use audit::FileAudit;
 use bin::Bin;
+use facts::{Duty, does};
 use guard::Guard;
 pub use larder_opens::{Caches, Uses};
 use larder_opens::{Door, Table};
 pub use opens::{Open, OpenInode};
 pub use recycle::Age;
-use tree::Tree;
+use tree::Kind;
+pub use tree::Tree;
 pub use walk::{Report, Stop};
 
 /// How long a change waits for the caches of mounts. A live mount needs microseconds, on a busy machine
@@ -126,12 +131,12 @@ pub struct Services(Mutex<HashMap<uuid::Uuid, Weak<Shared>>>);
 impl Services {
     /// The one service of `volume`.
     pub fn of(&self, volume: Volume) -> Files {
-        self.of_tree(Tree::Volume(volume))
+        self.of_tree(Tree(Kind::Volume(volume)))
     }
 
     /// The one service of the shared folders of a filesystem of the host.
     pub(crate) fn of_folder(&self, folder: Folder) -> Files {
-        self.of_tree(Tree::Folder(folder))
+        self.of_tree(Tree(Kind::Folder(folder)))
     }
 
     fn of_tree(&self, tree: Tree) -> Files {
@@ -152,6 +157,15 @@ impl Services {
             bound_bytes: None,
             locks_of: None,
         }
+    }
+}
+
+/// What changes nothing, and asks no other door.
+impl Deref for Files {
+    type Target = Tree;
+
+    fn deref(&self) -> &Tree {
+        &self.tree
     }
 }
 
@@ -215,92 +229,13 @@ impl Files {
         Files { tree, door: origin, witness_wait_max: WITNESS_WAIT_MAX_OF_MOUNTS, ..self.clone() }
     }
 
-    /// The origin that this door's changes carry in their events.
-    pub fn origin(&self) -> u32 {
-        self.tree.origin()
-    }
-
-    /// The id of the tree, which never changes.
-    pub fn id(&self) -> uuid::Uuid {
-        self.tree.id()
-    }
-
-    /// The id of the tree in handles that clients keep: a volume that took the place of another one answers to that one's.
-    pub fn handle_id(&self) -> uuid::Uuid {
-        match &self.tree {
-            Tree::Volume(volume) => volume.handle_id(),
-            Tree::Folder(folder) => folder.id(),
-        }
-    }
-
-    /// Paths of folders of a volume from its top, which is empty itself; those that are not found are left out, and folders of
-    /// the host have none here.
-    pub async fn folder_paths(&self, folders: impl IntoIterator<Item = Ino>) -> HashMap<Ino, String> {
-        match &self.tree {
-            Tree::Volume(volume) => volume.folder_paths(folders).await,
-            Tree::Folder(_) => HashMap::new(),
-        }
-    }
-
-    /// The secret that seals handles, which a volume keeps. `None` for folders of the host, and for a volume that has none yet.
-    pub fn handle_key(&self) -> Option<HandleKey> {
-        match &self.tree {
-            Tree::Volume(volume) => volume.handle_key(),
-            Tree::Folder(_) => None,
-        }
-    }
-
-    /// The NFS server's record of clients that the tree keeps. [`larder_fs::FsError::NotSupported`]: it keeps none.
-    #[boxed]
-    pub async fn nfs_clients(&self) -> larder_fs::FsResult<Option<Bytes>> {
-        match &self.tree {
-            Tree::Volume(volume) => volume.nfs_clients().await,
-            Tree::Folder(_) => Err(larder_fs::FsError::NotSupported),
-        }
-    }
-
-    /// Replaces the record of [`Files::nfs_clients`], durably.
+    /// Replaces the record of [`Tree::nfs_clients`], durably.
     #[boxed]
     pub async fn set_nfs_clients(&self, record: &[u8]) -> larder_fs::FsResult<()> {
-        match &self.tree {
-            Tree::Volume(volume) => volume.set_nfs_clients(record).await,
-            Tree::Folder(_) => Err(larder_fs::FsError::NotSupported),
+        match &self.tree.0 {
+            Kind::Volume(volume) => volume.set_nfs_clients(record).await,
+            Kind::Folder(_) => Err(larder_fs::FsError::NotSupported),
         }
-    }
-
-    /// Whether the tree keeps a record of NFS clients: volumes do, folders of the host do not.
-    pub fn keeps_nfs_clients(&self) -> bool {
-        matches!(self.tree, Tree::Volume(_))
-    }
-
-    /// Changes with every opening of the volume: a client that sees another one repeats its unstable writes.
-    pub fn verifier(&self) -> WriteVerifier {
-        self.tree.verifier()
-    }
-
-    /// What [`Attr::change`] is added to, so that a number of this opening of the volume was told in no other.
-    pub fn change_base(&self) -> u64 {
-        self.tree.change_base()
-    }
-
-    /// Room in bytes and inodes, within the quotas of the volume and of `cred`, if there are any. Does no I/O.
-    pub fn statfs(&self, cred: &Cred) -> StatFs {
-        self.within_bound(self.tree.statfs(cred))
-    }
-
-    /// All changes, this door's own included, with the origin of each.
-    pub fn events(&self) -> broadcast::Receiver<Event> {
-        self.tree.events()
-    }
-
-    /// As [`Files::events`], and how many of [`Files::events_sent`] the reader has seen.
-    pub fn follow(&self) -> (broadcast::Receiver<Event>, Witness, watch::Receiver<u64>) {
-        self.tree.channel().follow()
-    }
-
-    /// How many events were sent.
-    pub fn events_sent(&self) -> u64 {
-        self.tree.channel().sent()
     }
 
     /// Tells all doors of `what` changed of the entry `name` of `dir`, as this door's own protocol has it told
@@ -308,11 +243,6 @@ impl Files {
     pub fn announce_modified(&self, dir: Ino, name: Bytes, attr: &Attr, what: Aspects) {
         let (origin, ino, kind) = (self.origin(), attr.id.ino, attr.kind);
         self.tree.channel().send(|| Event::Modified { origin, dir, name, ino, kind, what });
-    }
-
-    /// As [`Files::events`], for a cache that others wait for (`files.caches_before_answer`).
-    pub fn witness(&self) -> (broadcast::Receiver<Event>, Witness) {
-        self.tree.witness()
     }
 
     /// Asks `keeper` about each inode that loses its last name, as long as somebody holds it.
@@ -326,12 +256,6 @@ impl Files {
         self.shared.opens.add_door(self.door, door);
     }
 
-    /// Whether another machine writes the tree. Its changes come without a word, so clients and kernels keep nothing of it for longer
-    /// than a moment.
-    pub fn is_followed(&self) -> bool {
-        self.tree.is_followed()
-    }
-
     /// How many opens of all doors may write: their clients may have written what they have not sent yet.
     pub fn writers(&self) -> usize {
         self.shared.opens.writers()
@@ -342,26 +266,13 @@ impl Files {
         Writers(Arc::downgrade(&self.shared))
     }
 
-    /// Has changes of a directory's entries by other programs of the host, which no door makes, among the events, until the
-    /// result is dropped. `None` in a volume, where there are none. [`larder_fs::FsError::Refused`] at the kernel's limit, which it names.
-    #[boxed]
-    pub async fn watch_host(&self, dir: Ino) -> larder_fs::FsResult<Option<HostWatch>> {
-        match &self.tree {
-            Tree::Volume(_) => Ok(None),
-            Tree::Folder(folder) => folder.watch(dir).await.map(Some),
-        }
-    }
-
     /// A mount that waits for a recall has a kernel that holds a page or a directory, so it may not see a change in time. The
     /// client that gives its cache back makes such changes first, and must not wait for that mount.
     async fn await_witnesses(&self) {
+        does(Duty::Witnesses);
         let is_held_up = self.shared.mounts_in_recall.load(Ordering::Acquire) > 0;
         let max = if is_held_up { WITNESS_WAIT_MAX_OF_MOUNTS } else { self.witness_wait_max };
         self.tree.await_witnesses(max).await;
-    }
-
-    fn is_mount(&self) -> bool {
-        self.witness_wait_max == WITNESS_WAIT_MAX_OF_MOUNTS
     }
 }
 

@@ -1,19 +1,14 @@
-//! Operations that change nothing.
-
-use std::sync::Arc;
+//! Looks that ask other doors, or that a share shows in its own way. All others are
+//! [`Tree`](crate::Tree)'s.
 
 use bytes::Bytes;
 use larder_base::boxed;
 use larder_base::traffic::{self, Did, Wait};
-use larder_fs::acl::{Acl, Rights};
-use larder_fs::{
-    ACCESS_EXECUTE, AccessMask, Attr, Cred, FileId, FsError, FsResult, Grounds, Ino, Listing, NameMatch, ReadData,
-    SeekTo, SnapshotInfo, Wish,
-};
+use larder_fs::{ACCESS_EXECUTE, Attr, Cred, FileId, FsError, FsResult, Ino, Listing, NameMatch, ReadData};
 use larder_opens::Caches;
 
 use crate::tree::OpenNode;
-use crate::{Files, HeldInode, Open, Uses};
+use crate::{Files, HeldInode, Open, Uses, forms, shown};
 
 impl Files {
     /// At most [`larder_fs::IO_BYTES_MAX`] bytes, including writes that other clients still
@@ -33,12 +28,6 @@ impl Files {
         self.tree.read(ino, offset, len).await
     }
 
-    /// The next data or hole at or after `offset`; [`larder_fs::FsError::NotFound`] past the end (ENXIO).
-    #[boxed]
-    pub async fn seek(&self, ino: Ino, offset: u64, to: SeekTo) -> FsResult<u64> {
-        self.tree.seek(ino, offset, to).await
-    }
-
     /// [`FsError::Shared`] if another door has it open and denies what this open does, [`FsError::ReadOnly`] for writing to a
     /// snapshot.
     #[boxed]
@@ -52,11 +41,6 @@ impl Files {
     pub async fn open_judged(&self, id: FileId, does: Uses) -> FsResult<Open> {
         let file = self.tree.open_judged(id).await?;
         self.opened(id.ino, file, does).await
-    }
-
-    /// Whether a call that judges an inode and then acts on it has to hold it meanwhile (`files.number_held`).
-    pub fn reuses_numbers(&self) -> bool {
-        self.tree.reuses_numbers()
     }
 
     /// Keeps the inode that a call judges and acts on; other doors see no open. [`FsError::Stale`] if the number is another's.
@@ -82,12 +66,6 @@ impl Files {
         Ok(open)
     }
 
-    /// The attributes as they are stored: what somebody has written and not yet sent is not in them.
-    #[boxed]
-    pub async fn getattr(&self, ino: Ino) -> FsResult<Attr> {
-        self.tree.getattr(ino).await
-    }
-
     /// For a client that plans its reads by the answer: includes writes that other clients still
     /// cache (`files.recall_first`).
     #[boxed]
@@ -96,68 +74,15 @@ impl Files {
         self.tree.resolve(id).await
     }
 
-    /// Checks a handle from a client: [`larder_fs::FsError::Stale`] when the inode is gone or is another generation.
-    #[boxed]
-    pub async fn resolve(&self, id: FileId) -> FsResult<Attr> {
-        self.tree.resolve(id).await
-    }
-
-    /// Fails with [`larder_fs::FsError::Access`] unless all of `mask` is granted.
-    #[boxed]
-    pub async fn access(&self, cred: &Cred, ino: Ino, mask: AccessMask) -> FsResult<Attr> {
-        self.tree.access(cred, ino, mask).await
-    }
-
-    /// As [`Files::resolve`], with the permissions that `cred` has. `files.data_unboxed`
-    pub async fn resolve_granted(&self, cred: &Cred, id: FileId) -> FsResult<(Attr, AccessMask)> {
-        self.tree.resolve_granted(cred, id).await
-    }
-
-    /// The rights of `cred` on a file in the directory `parent`; without one, on the root of a share.
-    #[boxed]
-    pub async fn rights(&self, cred: &Cred, ino: Ino, parent: Option<Ino>) -> FsResult<Rights> {
-        self.tree.rights(cred, ino, parent).await
-    }
-
-    /// Whether `cred` may do `wish`, as the change itself would be judged. `by_bits` judges by the mode bits alone.
-    #[boxed]
-    pub async fn permits(&self, cred: &Cred, ino: Ino, parent: Option<Ino>, wish: Wish, by_bits: bool) -> FsResult<()> {
-        self.tree.permits(cred, ino, parent, wish, by_bits).await
-    }
-
-    /// The facts that decide about `wish`, for a person who wants to know why.
-    #[boxed]
-    pub async fn grounds(&self, cred: &Cred, ino: Ino, wish: Wish, by_bits: bool) -> FsResult<Grounds> {
-        self.tree.grounds(cred, ino, wish, by_bits).await
-    }
-
-    /// Whether files have named attributes (SMB's streams). A folder of the host has, where files have extended attributes.
-    pub fn keeps_streams(&self) -> bool {
-        self.tree.keeps_streams()
-    }
-
-    /// The snapshots, the oldest first. A folder of the host has none.
-    pub fn snapshots(&self) -> Vec<SnapshotInfo> {
-        self.tree.snapshots()
-    }
-
-    /// The attributes, and the list that decides in place of the mode bits, where there is one.
-    #[boxed]
-    pub async fn acl(&self, ino: Ino) -> FsResult<(Attr, Option<Arc<Acl>>)> {
-        self.tree.acl(ino).await
-    }
-
     /// The attributes of the inode that a name in `dir` leads to. [`FsError::NotFound`] if there is no such name.
     #[boxed]
     pub async fn lookup(&self, cred: &Cred, dir: Ino, name: &[u8], how: NameMatch) -> FsResult<Attr> {
         let found = match self.tree.lookup(cred, dir, name, how).await {
-            Err(FsError::NotFound) if self.ignores_forms && !name.is_ascii() => {
-                Box::pin(self.lookup_by_form(cred, dir, name, how)).await
-            }
+            Err(FsError::NotFound) if self.ignores_forms => forms::lookup(&self.tree, cred, dir, name, how).await,
             found => found,
         };
-        if let Ok(attr) = &found {
-            self.met(attr.id.ino, dir, name);
+        if let (Ok(attr), Some(audit)) = (&found, self.auditing()) {
+            audit.met(attr.id.ino, dir, name);
         }
         found
     }
@@ -166,41 +91,9 @@ impl Files {
     #[boxed]
     pub async fn stored_name(&self, dir: Ino, name: &[u8]) -> FsResult<Bytes> {
         match self.tree.stored_name(dir, name).await {
-            Err(FsError::NotFound) if self.ignores_forms && !name.is_ascii() => {
-                Box::pin(self.stored_by_form(dir, name)).await
-            }
+            Err(FsError::NotFound) if self.ignores_forms => forms::stored_name(&self.tree, dir, name).await,
             found => found,
         }
-    }
-
-    /// The directory that holds the directory `dir`; the root holds itself.
-    #[boxed]
-    pub async fn parent(&self, dir: Ino) -> FsResult<Ino> {
-        self.tree.parent(dir).await
-    }
-
-    /// As [`Files::parent`], for a door whose top is the directory `top`: `top` holds itself, and so does its past in a
-    /// snapshot. [`FsError::Stale`] for a directory that does not lie below `top`.
-    #[boxed]
-    pub async fn parent_within(&self, dir: Ino, top: Ino) -> FsResult<Ino> {
-        self.tree.parent_within(dir, top).await
-    }
-
-    /// The seconds since 1970 in which snapshots were taken that may hold the directory `dir`: newest first, each once.
-    pub fn snapshot_seconds(&self, dir: Ino) -> Vec<i64> {
-        self.tree.snapshot_seconds(dir)
-    }
-
-    /// The directory `dir` as it was in the last snapshot of that second; [`FsError::NotFound`] if there is none.
-    #[boxed]
-    pub async fn dir_at(&self, cred: &Cred, dir: Ino, second: i64) -> FsResult<Attr> {
-        self.tree.dir_at(cred, dir, second).await
-    }
-
-    /// The target of a symbolic link.
-    #[boxed]
-    pub async fn readlink(&self, ino: Ino) -> FsResult<Bytes> {
-        self.tree.readlink(ino).await
     }
 
     /// Entries of a directory behind `cookie` (0: from the start), at most `max`. Needs read permission. Attributes come
@@ -225,24 +118,12 @@ impl Files {
         let may_see =
             with_attrs && (cred.checked || cred.uid == 0 || self.tree.access(cred, dir, ACCESS_EXECUTE).await.is_ok());
         if self.shown_in == Some(dir) {
-            return self.readdir_showing(cred, dir, cookie, end, max, may_see).await;
+            return shown::readdir(&self.tree, cred, dir, (cookie, end), max, may_see).await;
         }
         let listing = self.tree.readdir_before(cred, dir, cookie, end, max, may_see).await?;
-        if self.auditing().is_some() {
-            listing.entries.iter().for_each(|entry| self.met(entry.ino, dir, &entry.name));
+        if let Some(audit) = self.auditing() {
+            listing.entries.iter().for_each(|entry| audit.met(entry.ino, dir, &entry.name));
         }
         Ok(listing)
-    }
-
-    /// The value of an extended attribute. [`FsError::NoAttribute`] if there is none, or if `cred` may not know of it.
-    #[boxed]
-    pub async fn getxattr(&self, cred: &Cred, ino: Ino, name: &[u8]) -> FsResult<Bytes> {
-        self.tree.getxattr(cred, ino, name).await
-    }
-
-    /// The names of all extended attributes that `cred` may know of.
-    #[boxed]
-    pub async fn listxattr(&self, cred: &Cred, ino: Ino) -> FsResult<Vec<Bytes>> {
-        self.tree.listxattr(cred, ino).await
     }
 }

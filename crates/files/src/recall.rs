@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use larder_base::boxed;
-use larder_fs::Ino;
-use larder_opens::{Caches, Table};
+use larder_base::traffic::{self, Wait};
+use larder_fs::{FsError, FsResult, Ino, NameMatch};
+use larder_opens::{Caches, Table, Uses};
 
-use crate::{Files, InRecall};
+use crate::facts::{Act, Change, Duty, does};
+use crate::{Files, InRecall, WITNESS_WAIT_MAX_OF_MOUNTS};
 
 /// A client that does not answer loses what it holds after 35 s (MS-SMB2 3.3.2.5, as Windows has
 /// it); a little longer.
@@ -22,11 +24,62 @@ impl Files {
             return;
         }
         // Before anybody is asked: what comes back must not wait for this mount.
-        let _counted = self.is_mount().then(|| InRecall::begin(&self.shared));
+        let _counted = (self.witness_wait_max == WITNESS_WAIT_MAX_OF_MOUNTS).then(|| InRecall::begin(&self.shared));
         if opens.ask_back(self.door, ino, what) {
             await_return(opens, self.door, ino, what).await;
         }
     }
+}
+
+/// Before a change: what its clients cache of the inodes that it touches comes back, and none may
+/// have one open in a way that denies it (`files.opens_seen_by_all`).
+pub(crate) async fn before(files: &Files, change: &Change<'_>) -> FsResult<()> {
+    let opens = &files.shared.opens;
+    let asked = match change.act {
+        Act::Write { ino, .. }
+        | Act::Append { ino, .. }
+        | Act::Allocate { ino, .. }
+        | Act::Attributes { ino, size: Some(_), .. } => [Some((ino, Caches::DATA)), None],
+        Act::Attributes { ino, .. } | Act::Link { ino } => [Some((ino, Caches::ATTRIBUTES)), None],
+        Act::Share { source, target, .. } => [Some((source.0, Caches::WRITES)), Some((target.0, Caches::DATA))],
+        Act::Create { size: Some(_) } if opens.has_doors() => [named(files, change).await, None],
+        Act::Relink { does, .. } => return taken(files, change, does).await,
+        Act::Unlink | Act::Rmdir | Act::Rename => return taken(files, change, Uses::DELETE).await,
+        // What is new is in no cache; a cache of the directory is a witness, or a door's own.
+        Act::Create { .. } | Act::Unnamed | Act::Make => [None, None],
+    };
+    for (ino, what) in asked.into_iter().flatten() {
+        does(Duty::Recall(what));
+        traffic::waiting(Wait::Other, files.recall(ino, what)).await;
+    }
+    Ok(())
+}
+
+/// The file that has the name now, if any has.
+#[boxed]
+async fn named(files: &Files, change: &Change<'_>) -> Option<(Ino, Caches)> {
+    let (dir, name) = &change.entries[0];
+    let found = files.tree.lookup(change.cred, *dir, name, NameMatch::Exact).await.ok();
+    found.map(|attr| (attr.id.ino, Caches::DATA))
+}
+
+/// Before names are taken from what has them: clients that keep it open for later close it.
+#[boxed]
+async fn taken(files: &Files, change: &Change<'_>, does_to_it: Uses) -> FsResult<()> {
+    // A door without holders may deny as well: a lock over WebDAV is an open.
+    if !files.shared.opens.has_doors() && !files.shared.opens.has_denials() {
+        return Ok(());
+    }
+    for (dir, name) in change.entries.iter().filter(|(_, name)| !name.is_empty()) {
+        if let Ok(attr) = files.tree.lookup(change.cred, *dir, name, NameMatch::Exact).await {
+            does(Duty::Recall(Caches::HANDLES));
+            files.recall(attr.id.ino, Caches::HANDLES).await;
+            if files.denies_elsewhere(attr.id.ino, does_to_it) {
+                return Err(FsError::Shared);
+            }
+        }
+    }
+    Ok(())
 }
 
 #[boxed]

@@ -16,13 +16,13 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes;
 use larder_base::boxed;
 use larder_fs::acl::DELETE;
-use larder_fs::{
-    AccessTimes, Answers, Attr, Changed, Cred, DirEntry, FileKind, FsError, FsResult, Ino, NameMatch, SetAttr,
-};
+use larder_fs::{AccessTimes, Answers, Attr, Changed, Cred, FileKind, FsError, FsResult, Ino, NameMatch, SetAttr};
 
 use crate::Files;
 use crate::bin::{BIN_NAME, Bin, NAMES_MAX, Oldest};
-use crate::tree::Tree;
+use crate::facts::{Act, Change, Duty, does};
+use crate::tree::{Kind, Tree};
+use crate::walk::{Step as WalkStep, Walk};
 
 /// How often a removal starts over because folders of the bin came or went meanwhile.
 const RACES_MAX: usize = 8;
@@ -36,52 +36,51 @@ const NAME_BYTES_MAX: usize = 255;
 const OTHERS_WRITE: u32 = 0o022;
 const STICKY: u32 = 0o1000;
 const PAGE_ENTRIES: usize = 1024;
-/// Entries in memory for each folder that a walk is in.
-const WALK_ENTRIES: usize = 128;
 
 /// A folder on the way from the top of a share: its inode and its name.
 type Step = (Ino, Bytes);
 
-impl Files {
-    /// Removes a name of anything but a directory, into the bin if there is one.
-    pub(crate) async fn unlink_or_keep(&self, cred: &Cred, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)> {
-        if let Some(bin) = &self.bin
-            && let Some(kept) = self.keep(bin, cred, dir, name, FileKind::File).await?
-        {
-            return Ok(kept);
-        }
-        self.tree.unlink(cred, dir, name).await
-    }
+/// In place of a removal: its entry moves into the bin of the share. `None`: there is no bin, or it
+/// is removed for good.
+pub(crate) async fn before(files: &Files, change: &Change<'_>) -> FsResult<Option<(Attr, Changed)>> {
+    let is_dir = match change.act {
+        Act::Unlink => false,
+        Act::Rmdir => true,
+        // A bin keeps what is removed by name, not what something else replaces.
+        Act::Relink { .. } | Act::Rename | Act::Create { .. } => return Ok(None),
+        Act::Write { .. } | Act::Append { .. } | Act::Allocate { .. } | Act::Share { .. } => return Ok(None),
+        Act::Attributes { .. } | Act::Unnamed | Act::Make | Act::Link { .. } => return Ok(None),
+    };
+    let Some(bin) = &files.bin else { return Ok(None) };
+    does(Duty::Bin);
+    // A handle that leaves access times alone, and whose changes are ordered: the removal that
+    // follows them waits.
+    let quiet = files.tree.with_access_times(AccessTimes::NEVER).with_answers(Answers::Ordered);
+    let (dir, name) = &change.entries[0];
+    let recycle = Recycle { tree: &files.tree, quiet, bin };
+    Box::pin(async move { recycle.keep(change.cred, *dir, name, is_dir).await }).await
+}
 
-    /// Removes an empty directory, into the bin if there is one.
-    pub(crate) async fn rmdir_or_keep(&self, cred: &Cred, dir: Ino, name: &[u8]) -> FsResult<Changed> {
-        if let Some(bin) = &self.bin
-            && let Some((_, changed)) = self.keep(bin, cred, dir, name, FileKind::Directory).await?
-        {
-            return Ok(changed);
-        }
-        self.tree.rmdir(cred, dir, name).await
-    }
+/// The bin of a share, and its tree.
+struct Recycle<'f> {
+    tree: &'f Tree,
+    quiet: Tree,
+    bin: &'f Bin,
+}
 
+impl Recycle<'_> {
     /// Moves it into the bin. `None`: it is to be removed for good, or may not be removed, and the volume says why.
-    async fn keep(
-        &self,
-        bin: &Bin,
-        cred: &Cred,
-        dir: Ino,
-        name: &[u8],
-        kind: FileKind,
-    ) -> FsResult<Option<(Attr, Changed)>> {
-        let is_dir = kind == FileKind::Directory;
+    async fn keep(&self, cred: &Cred, dir: Ino, name: &[u8], is_dir: bool) -> FsResult<Option<(Attr, Changed)>> {
+        let bin = self.bin;
         for _ in 0..RACES_MAX {
             if !self.may_go(cred, dir, name, is_dir).await? {
                 return Ok(None);
             }
-            let Some(steps) = self.steps(bin, dir).await? else { return Ok(None) };
+            let Some(steps) = self.steps(dir).await? else { return Ok(None) };
             if steps.iter().any(|(_, step)| *step == BIN_NAME) || dir == bin.top && name == BIN_NAME {
                 return Ok(None);
             }
-            let place = match self.mirror(bin, &steps).await {
+            let place = match self.mirror(&steps).await {
                 Ok(place) => place,
                 Err(FsError::NoSpace(_) | FsError::Quota) => return Ok(None),
                 Err(FsError::NotFound | FsError::Stale) => continue,
@@ -127,18 +126,13 @@ impl Files {
     }
 
     async fn is_empty(&self, dir: Ino) -> FsResult<bool> {
-        Ok(self.quiet().readdir(&Cred::root(), dir, 0, 1, false).await?.entries.is_empty())
-    }
-
-    /// A handle that leaves access times alone, and whose changes are ordered: the removal that follows them waits.
-    fn quiet(&self) -> Tree {
-        self.tree.with_access_times(AccessTimes::NEVER).with_answers(Answers::Ordered)
+        Ok(self.quiet.readdir(&Cred::root(), dir, 0, 1, false).await?.entries.is_empty())
     }
 
     /// The folders from below the top of the share down to `dir`; `None` if it does not lie there by names.
-    async fn steps(&self, bin: &Bin, dir: Ino) -> FsResult<Option<Vec<Step>>> {
+    async fn steps(&self, dir: Ino) -> FsResult<Option<Vec<Step>>> {
         let (mut steps, mut at) = (Vec::new(), dir);
-        while at != bin.top {
+        while at != self.bin.top {
             if at == Ino::ROOT || steps.len() >= DEPTH_MAX {
                 return Ok(None);
             }
@@ -147,7 +141,7 @@ impl Files {
                 Err(FsError::NotDirectory | FsError::Stale) => return Ok(None),
                 Err(error) => return Err(error),
             };
-            let name = match self.name_of(bin, parent, at).await {
+            let name = match self.name_of(parent, at).await {
                 Ok(Some(name)) => name,
                 Ok(None) | Err(FsError::NotDirectory | FsError::Stale) => return Ok(None),
                 Err(error) => return Err(error),
@@ -163,8 +157,8 @@ impl Files {
     }
 
     /// The name of the folder `dir` in `parent`: as remembered, or from the list of names.
-    async fn name_of(&self, bin: &Bin, parent: Ino, dir: Ino) -> FsResult<Option<Bytes>> {
-        let known = bin.names.lock().get(&dir).cloned();
+    async fn name_of(&self, parent: Ino, dir: Ino) -> FsResult<Option<Bytes>> {
+        let known = self.bin.names.lock().get(&dir).cloned();
         if let Some((there, name)) = known
             && there == parent
             && let Ok(attr) = self.tree.lookup(&Cred::root(), parent, &name, NameMatch::Exact).await
@@ -172,11 +166,11 @@ impl Files {
         {
             return Ok(Some(name));
         }
-        let (tree, mut cookie) = (self.quiet(), 0);
+        let mut cookie = 0;
         loop {
-            let page = tree.readdir(&Cred::root(), parent, cookie, PAGE_ENTRIES, false).await?;
+            let page = self.quiet.readdir(&Cred::root(), parent, cookie, PAGE_ENTRIES, false).await?;
             if let Some(entry) = page.entries.iter().find(|entry| entry.ino == dir) {
-                let mut names = bin.names.lock();
+                let mut names = self.bin.names.lock();
                 if names.len() >= NAMES_MAX {
                     names.clear();
                 }
@@ -191,9 +185,9 @@ impl Files {
     }
 
     /// The folder of the bin that stands for the last of `steps`, made where it is missing (`recycle.folders_mirror`).
-    async fn mirror(&self, bin: &Bin, steps: &[Step]) -> FsResult<Ino> {
+    async fn mirror(&self, steps: &[Step]) -> FsResult<Ino> {
         // Where somebody's file has the name of the bin, nothing is lost: nothing is removed.
-        let mut at = self.mirror_one(bin.top, BIN_NAME, bin.top).await?.ok_or(FsError::Exists)?;
+        let mut at = self.mirror_one(self.bin.top, BIN_NAME, self.bin.top).await?.ok_or(FsError::Exists)?;
         for (level, (folder, name)) in steps.iter().enumerate() {
             if level % YIELD_EVERY == YIELD_EVERY - 1 {
                 tokio::task::yield_now().await;
@@ -211,8 +205,8 @@ impl Files {
 
     /// The folder `name` of `parent`, with owner and rights of `like`. `None` if something else has the name.
     async fn mirror_one(&self, parent: Ino, name: &[u8], like: Ino) -> FsResult<Option<Ino>> {
-        let (tree, root) = (self.quiet(), Cred::root());
-        if let Tree::Folder(folder) = &tree {
+        let (tree, root) = (&self.quiet, Cred::root());
+        if let Kind::Folder(folder) = &tree.0 {
             return folder.bin_folder(parent, name, like).await;
         }
         let (model, list) = tree.acl(like).await?;
@@ -266,7 +260,9 @@ impl Files {
         }
         Err(FsError::Exists)
     }
+}
 
+impl Files {
     /// Whether the bin may hold old removals. Does no I/O. `false` without a bin.
     pub fn bin_is_due(&self, age: Age) -> bool {
         self.bin.as_ref().is_some_and(|bin| match *bin.oldest.lock() {
@@ -285,8 +281,8 @@ impl Files {
         // A removal during the walk is younger than this, and noted as it comes.
         *bin.oldest.lock() = Oldest::Empty;
         let walked = match self.tree.lookup(&Cred::root(), bin.top, BIN_NAME, NameMatch::Exact).await {
-            Ok(attr) if attr.kind == FileKind::Directory => match self.entered(bin.top, &attr).await {
-                Ok(Some(how)) => files.thin(&attr, how, age).await,
+            Ok(attr) if attr.kind == FileKind::Directory => match entered(&self.tree, bin.top, &attr).await {
+                Ok(Some(how)) => thin(&files, &attr, how, age).await,
                 Ok(None) => Ok((0, None)),
                 Err(error) => Err(error),
             },
@@ -314,82 +310,6 @@ impl Files {
         }
     }
 
-    /// The folders that thinning enters. `None`: what has the name of the bin is none. On the host, a user who may write in
-    /// the share can have put another folder there.
-    async fn entered(&self, top: Ino, found: &Attr) -> FsResult<Option<Entered>> {
-        let Tree::Folder(folder) = &self.tree else { return Ok(Some(Entered::All)) };
-        if folder.is_bin_folder(found.id.ino).await? {
-            return Ok(Some(Entered::Marked));
-        }
-        let share = self.tree.getattr(top).await?;
-        if found.uid == share.uid && (share.mode & OTHERS_WRITE == 0 || share.mode & STICKY != 0) {
-            return Ok(Some(Entered::OfOneOwner));
-        }
-        tracing::warn!(
-            "the .recycle of a folder of this machine keeps all removed files: an older larder made it, or a user. Move \
-             it away, and larder makes a new one"
-        );
-        Ok(None)
-    }
-
-    async fn is_entered(&self, how: Entered, holder: u32, found: &Attr) -> FsResult<bool> {
-        let Tree::Folder(folder) = &self.tree else { return Ok(true) };
-        match how {
-            Entered::All => Ok(true),
-            Entered::OfOneOwner if holder == 0 || holder == found.uid => Ok(true),
-            Entered::OfOneOwner | Entered::Marked => match folder.is_bin_folder(found.id.ino).await {
-                Err(FsError::Stale | FsError::NotFound) => Ok(false),
-                other => other,
-            },
-        }
-    }
-
-    /// Walks the tree below `top` with a stack of its own, since paths may be deep. Returns the number removed and the oldest
-    /// ctime that is left.
-    async fn thin(&self, top: &Attr, how: Entered, age: Age) -> FsResult<(u64, Option<i64>)> {
-        let (tree, root) = (self.quiet(), Cred::root());
-        let mut left = Left::default();
-        let mut removed = 0;
-        let mut levels = vec![Level::new(top, Bytes::new(), false)];
-        while let Some(level) = levels.last_mut() {
-            let Some(entry) = level.next(&tree).await? else {
-                let done = levels.pop();
-                if let (Some(done), Some(above)) = (done, levels.last_mut())
-                    && done.goes
-                    && self.rmdir(&root, above.dir, &done.name).await.is_ok()
-                {
-                    removed += 1;
-                    above.goes = true;
-                }
-                continue;
-            };
-            let Some(attr) = entry.attr else { continue };
-            let is_old = age.is_old(attr.ctime.secs);
-            if !is_old {
-                left.note(&attr, age);
-            }
-            if attr.kind == FileKind::Directory {
-                let holder = level.holder;
-                if levels.len() < DEPTH_MAX && self.is_entered(how, holder, &attr).await? {
-                    levels.push(Level::new(&attr, entry.name, is_old));
-                }
-            } else if is_old {
-                match self.unlink(&root, level.dir, &entry.name).await {
-                    Ok(_) => {
-                        removed += 1;
-                        level.goes = true;
-                    }
-                    // Restored meanwhile.
-                    Err(FsError::NotFound | FsError::Stale) => {}
-                    // A client denies it: it is tried again.
-                    Err(FsError::Shared) => left.note(&attr, age),
-                    Err(error) => return Err(error),
-                }
-            }
-        }
-        Ok((removed, left.0))
-    }
-
     /// The same door, whose removals below the directory `top` go to the bin there.
     pub fn recycling(&self, top: Ino) -> Files {
         let mut bins = self.shared.bins.lock();
@@ -408,6 +328,90 @@ impl Files {
     pub fn outright(&self) -> Files {
         Files { bin: None, ..self.clone() }
     }
+}
+
+/// The folders that thinning enters. `None`: what has the name of the bin is none. On the host, a user who may write in
+/// the share can have put another folder there.
+async fn entered(tree: &Tree, top: Ino, found: &Attr) -> FsResult<Option<Entered>> {
+    let Kind::Folder(folder) = &tree.0 else { return Ok(Some(Entered::All)) };
+    if folder.is_bin_folder(found.id.ino).await? {
+        return Ok(Some(Entered::Marked));
+    }
+    let share = tree.getattr(top).await?;
+    if found.uid == share.uid && (share.mode & OTHERS_WRITE == 0 || share.mode & STICKY != 0) {
+        return Ok(Some(Entered::OfOneOwner));
+    }
+    tracing::warn!(
+        "the .recycle of a folder of this machine keeps all removed files: an older larder made it, or a user. Move \
+         it away, and larder makes a new one"
+    );
+    Ok(None)
+}
+
+async fn is_entered(tree: &Tree, how: Entered, holder: u32, found: &Attr) -> FsResult<bool> {
+    let Kind::Folder(folder) = &tree.0 else { return Ok(true) };
+    match how {
+        Entered::All => Ok(true),
+        Entered::OfOneOwner if holder == 0 || holder == found.uid => Ok(true),
+        Entered::OfOneOwner | Entered::Marked => match folder.is_bin_folder(found.id.ino).await {
+            Err(FsError::Stale | FsError::NotFound) => Ok(false),
+            other => other,
+        },
+    }
+}
+
+/// Removes what is old below `top`. Returns the number removed and the oldest ctime that is left.
+async fn thin(files: &Files, top: &Attr, how: Entered, age: Age) -> FsResult<(u64, Option<i64>)> {
+    let root = Cred::root();
+    let mut walk = Walk::new(files.untouched().tree, root.clone(), true);
+    let (mut left, mut removed) = (Left::default(), 0);
+    let opened = walk.open(top.id.ino).await?;
+    walk.enter(opened, b"", Level { parent: top.id.ino, name: Bytes::new(), holder: top.uid, goes: false });
+    while let Some(step) = walk.next().await {
+        let entry = match step {
+            WalkStep::Entry(entry) => entry,
+            WalkStep::Left(_, Some(error)) => return Err(error),
+            WalkStep::Left(done, None) => {
+                if done.goes && files.rmdir(&root, done.parent, &done.name).await.is_ok() {
+                    removed += 1;
+                    walk.data().into_iter().for_each(|above| above.goes = true);
+                }
+                continue;
+            }
+        };
+        let (Some(attr), Some(parent)) = (entry.attr, walk.dir()) else { continue };
+        let Some(level) = walk.data() else { continue };
+        let is_old = age.is_old(attr.ctime.secs);
+        if !is_old {
+            left.note(&attr, age);
+        }
+        if attr.kind == FileKind::Directory {
+            if is_entered(&files.tree, how, level.holder, &attr).await? {
+                match walk.open(attr.id.ino).await {
+                    Ok(opened) => {
+                        let level = Level { parent, name: entry.name.clone(), holder: attr.uid, goes: is_old };
+                        walk.enter(opened, &entry.name, level);
+                    }
+                    // Gone meanwhile, or deeper than any path of a client.
+                    Err(FsError::Stale | FsError::NotFound | FsError::NameTooLong) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        } else if is_old {
+            match files.unlink(&root, parent, &entry.name).await {
+                Ok(_) => {
+                    removed += 1;
+                    level.goes = true;
+                }
+                // Restored meanwhile.
+                Err(FsError::NotFound | FsError::Stale) => {}
+                // A client denies it: it is tried again.
+                Err(FsError::Shared) => left.note(&attr, age),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok((removed, left.0))
 }
 
 /// The folders of a bin that thinning enters (`bins.entered`).
@@ -446,43 +450,14 @@ impl Left {
     }
 }
 
-/// A folder that a walk is in.
+/// A folder that thinning is in, below its parent.
 struct Level {
-    dir: Ino,
+    parent: Ino,
+    name: Bytes,
     /// Its owner.
     holder: u32,
-    name: Bytes,
-    page: std::vec::IntoIter<DirEntry>,
-    cookie: u64,
-    eof: bool,
-    /// Old itself, or emptied by this walk.
+    /// Old itself, or emptied by the walk.
     goes: bool,
-}
-
-impl Level {
-    fn new(dir: &Attr, name: Bytes, goes: bool) -> Level {
-        Level { dir: dir.id.ino, holder: dir.uid, name, page: Vec::new().into_iter(), cookie: 0, eof: false, goes }
-    }
-
-    async fn next(&mut self, tree: &Tree) -> FsResult<Option<DirEntry>> {
-        loop {
-            if let Some(entry) = self.page.next() {
-                self.cookie = entry.cookie;
-                return Ok(Some(entry));
-            }
-            if self.eof {
-                return Ok(None);
-            }
-            match tree.readdir(&Cred::root(), self.dir, self.cookie, WALK_ENTRIES, true).await {
-                Ok(listing) => {
-                    self.eof = listing.eof || listing.entries.is_empty();
-                    self.page = listing.entries.into_iter();
-                }
-                Err(FsError::Stale | FsError::NotFound) => self.eof = true,
-                Err(error) => return Err(error),
-            }
-        }
-    }
 }
 
 /// `name`, then `name (2)` and so on, before an extension.

@@ -34,14 +34,7 @@ impl Files {
     ) -> Report {
         let mut report = Report::default();
         if attr.kind != FileKind::Directory {
-            let entry = DirEntry {
-                cookie: 0,
-                name: Bytes::copy_from_slice(name),
-                ino: attr.id.ino,
-                kind: attr.kind,
-                attr: Some(*attr),
-            };
-            if let Err(error) = self.remove_name(cred, dir, &entry, unchanged_since).await {
+            if let Err(error) = unlink(self, cred, (dir, name), Some(attr), unchanged_since).await {
                 report.fail(Bytes::new(), error);
             }
             return report;
@@ -73,11 +66,12 @@ impl Files {
                     }
                 }
                 Step::Entry(entry) if entry.kind == FileKind::Directory => {
-                    inner.enter_doomed(cred, &mut walk, &entry).await.err().map(Some)
+                    enter(&inner, cred, &mut walk, &entry).await.err().map(Some)
                 }
                 Step::Entry(entry) => {
                     let dir = walk.dir().unwrap_or(dir);
-                    let done = gone(inner.remove_name(cred, dir, &entry, unchanged_since).await);
+                    let done =
+                        gone(unlink(&inner, cred, (dir, &entry.name), entry.attr.as_ref(), unchanged_since).await);
                     done.err().map(|error| Some((walk.path_of(&entry.name), error)))
                 }
             };
@@ -101,38 +95,33 @@ impl Files {
         }
         report
     }
+}
 
-    async fn enter_doomed(
-        &self,
-        cred: &Cred,
-        walk: &mut Walk<Doomed>,
-        entry: &DirEntry,
-    ) -> Result<(), (Bytes, FsError)> {
-        let Some(parent) = walk.dir() else { return Ok(()) };
-        match walk.open(entry.ino).await {
-            Ok(opened) => {
-                walk.enter(opened, &entry.name, Doomed { parent, name: entry.name.clone(), stays: false });
-                Ok(())
-            }
-            Err(FsError::Access) if self.rmdir(cred, parent, &entry.name).await.is_ok() => Ok(()),
-            Err(error) => gone(Err(error)).map_err(|error| (walk.path_of(&entry.name), error)),
+async fn enter(files: &Files, cred: &Cred, walk: &mut Walk<Doomed>, entry: &DirEntry) -> Result<(), (Bytes, FsError)> {
+    let Some(parent) = walk.dir() else { return Ok(()) };
+    match walk.open(entry.ino).await {
+        Ok(opened) => {
+            walk.enter(opened, &entry.name, Doomed { parent, name: entry.name.clone(), stays: false });
+            Ok(())
         }
+        Err(FsError::Access) if files.rmdir(cred, parent, &entry.name).await.is_ok() => Ok(()),
+        Err(error) => gone(Err(error)).map_err(|error| (walk.path_of(&entry.name), error)),
     }
+}
 
-    async fn remove_name(
-        &self,
-        cred: &Cred,
-        dir: Ino,
-        entry: &DirEntry,
-        unchanged_since: Option<Timestamp>,
-    ) -> FsResult<()> {
-        if let (Some(since), Some(attr)) = (unchanged_since, &entry.attr)
-            && attr.ctime > since
-        {
-            return Err(FsError::NotSync);
-        }
-        self.unlink(cred, dir, &entry.name).await.map(drop)
+async fn unlink(
+    files: &Files,
+    cred: &Cred,
+    (dir, name): (Ino, &[u8]),
+    attr: Option<&Attr>,
+    unchanged_since: Option<Timestamp>,
+) -> FsResult<()> {
+    if let (Some(since), Some(attr)) = (unchanged_since, attr)
+        && attr.ctime > since
+    {
+        return Err(FsError::NotSync);
     }
+    files.unlink(cred, dir, name).await.map(drop)
 }
 
 /// Removed by somebody else meanwhile.

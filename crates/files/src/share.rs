@@ -6,10 +6,10 @@
 
 use larder_base::boxed;
 use larder_fs::{Changed, Cred, FsError, FsResult, Ino};
-use larder_opens::Caches;
 
 use crate::Files;
-use crate::tree::Tree;
+use crate::facts::{Act, Change};
+use crate::tree::Kind;
 
 /// Shorter ranges are copied (`copy.small_moves_bytes`).
 const SHARED_BYTES_MIN: u64 = 256 << 10;
@@ -17,11 +17,6 @@ const SHARED_BYTES_MIN: u64 = 256 << 10;
 const HALVED_BYTES_MIN: u64 = 16 << 20;
 
 impl Files {
-    /// Whether [`Files::clone_range`] is there at all.
-    pub fn shares_extents(&self) -> bool {
-        matches!(self.tree, Tree::Volume(_))
-    }
-
     /// Lets a range of `target` be what `source` has, all or nothing, after other clients have given back their caches.
     /// [`FsError::NotSupported`] in folders of the host. See [`larder_volume::Volume::clone_range`] for the other errors. The
     /// caller has checked the rights.
@@ -33,16 +28,9 @@ impl Files {
         target: (Ino, u64),
         len: u64,
     ) -> FsResult<Changed> {
-        let Tree::Volume(volume) = &self.tree else { return Err(FsError::NotSupported) };
-        let judged = self.judged_share(cred, source, target).await?;
-        self.recall(source.0, Caches::WRITES).await;
-        self.recall(target.0, Caches::DATA).await;
-        let done = volume.clone_range(cred, source, target, len).await;
-        if let (Some(write), Ok(changed)) = (&judged, &done) {
-            self.wrote_formless(cred, target.0, write, changed.before.size);
-        }
-        self.await_witnesses().await;
-        done
+        let Kind::Volume(volume) = &self.tree.0 else { return Err(FsError::NotSupported) };
+        let change = Change::of(cred, Act::Share { source, target, len });
+        self.change(change, |_| volume.clone_range(cred, source, target, len)).await
     }
 
     /// Copies up to `len` bytes without moving them, from the front. Returns how many: 0, if the caller has to move them. The
@@ -52,17 +40,9 @@ impl Files {
         if len < SHARED_BYTES_MIN {
             return Ok(0);
         }
-        if let Tree::Folder(folder) = &self.tree {
-            let judged = self.judged_share(cred, source, target).await?;
-            let size_before = if judged.is_some() { self.tree.getattr(target.0).await?.size } else { 0 };
-            self.recall(source.0, Caches::WRITES).await;
-            self.recall(target.0, Caches::DATA).await;
-            let done = Box::pin(folder.copy_range(cred, source, target, len)).await;
-            if let (Some(write), Ok(1..)) = (&judged, &done) {
-                self.wrote_formless(cred, target.0, write, size_before);
-            }
-            self.await_witnesses().await;
-            return done;
+        if let Kind::Folder(folder) = &self.tree.0 {
+            let change = Change::of(cred, Act::Share { source, target, len });
+            return self.change(change, |_| Box::pin(folder.copy_range(cred, source, target, len))).await;
         }
         let mut len = len;
         loop {

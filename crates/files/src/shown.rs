@@ -4,9 +4,11 @@
 //!   the tree meets each snapshot once.
 //! - `shown.last`: it is the last entry, at a cookie that no entry of a directory has.
 
-use larder_fs::{Attr, Cred, DirEntry, FsError, FsResult, Ino, Listing, NameMatch, SNAPSHOTS_NAME};
+use larder_base::boxed;
+use larder_fs::{Cred, DirEntry, FsError, FsResult, Ino, Listing, NameMatch, SNAPSHOTS_NAME};
 
 use crate::Files;
+use crate::tree::Tree;
 
 /// Behind every cookie of a directory, and positive for clients that take cookies for signed numbers.
 const COOKIE: u64 = 1 << 62;
@@ -16,44 +18,41 @@ impl Files {
     pub fn showing_snapshots(&self, top: Ino) -> Files {
         Files { shown_in: Some(top), ..self.clone() }
     }
+}
 
-    /// As [`Files::readdir_before`], in the directory that lists `.snapshots`.
-    pub(crate) async fn readdir_showing(
-        &self,
-        cred: &Cred,
-        dir: Ino,
-        cookie: u64,
-        end: u64,
-        max: usize,
-        with_attrs: bool,
-    ) -> FsResult<Listing> {
-        let is_behind = cookie >= COOKIE;
-        let from = if is_behind { u64::MAX } else { cookie };
-        let mut listing = self.tree.readdir_before(cred, dir, from, end, max, with_attrs).await?;
-        if is_behind || !listing.eof {
-            return Ok(listing);
-        }
-        let Some(attr) = self.snapshots_of(cred, dir).await? else { return Ok(listing) };
-        if listing.entries.len() >= max.max(1) {
-            listing.eof = false;
-            return Ok(listing);
-        }
-        listing.entries.push(DirEntry {
-            cookie: COOKIE,
-            name: SNAPSHOTS_NAME.into(),
-            ino: attr.id.ino,
-            kind: attr.kind,
-            attr: with_attrs.then_some(attr),
-        });
-        Ok(listing)
+/// As [`Files::readdir_before`], in the directory that lists `.snapshots`.
+#[boxed]
+pub(crate) async fn readdir(
+    tree: &Tree,
+    cred: &Cred,
+    dir: Ino,
+    (cookie, end): (u64, u64),
+    max: usize,
+    with_attrs: bool,
+) -> FsResult<Listing> {
+    let is_behind = cookie >= COOKIE;
+    let from = if is_behind { u64::MAX } else { cookie };
+    let mut listing = tree.readdir_before(cred, dir, from, end, max, with_attrs).await?;
+    if is_behind || !listing.eof {
+        return Ok(listing);
     }
-
-    /// `None` without snapshots, where a user's own entry has the name, and for users who may not look names up.
-    async fn snapshots_of(&self, cred: &Cred, dir: Ino) -> FsResult<Option<Attr>> {
-        match self.tree.lookup(cred, dir, SNAPSHOTS_NAME, NameMatch::Exact).await {
-            Ok(attr) => Ok(Some(attr).filter(|attr| attr.id.ino.is_past())),
-            Err(FsError::NotFound | FsError::Access) => Ok(None),
-            Err(error) => Err(error),
-        }
+    let attr = match tree.lookup(cred, dir, SNAPSHOTS_NAME, NameMatch::Exact).await {
+        Ok(attr) if attr.id.ino.is_past() => attr,
+        // Without snapshots, where a user's own entry has the name, and for users who may not look
+        // names up.
+        Ok(_) | Err(FsError::NotFound | FsError::Access) => return Ok(listing),
+        Err(error) => return Err(error),
+    };
+    if listing.entries.len() >= max.max(1) {
+        listing.eof = false;
+        return Ok(listing);
     }
+    listing.entries.push(DirEntry {
+        cookie: COOKIE,
+        name: SNAPSHOTS_NAME.into(),
+        ino: attr.id.ino,
+        kind: attr.kind,
+        attr: with_attrs.then_some(attr),
+    });
+    Ok(listing)
 }

@@ -1,7 +1,7 @@
 //! Rights as SMB has them: attributes, and mode bits as rules.
 //!
 //! The share has its own say before (read or read and write, per user); who may do what with a file is for the volume to say
-//! ([`larder_files::Files::rights`]), by its mode bits or its access control list. READONLY, kept for Windows, takes writing away as well.
+//! ([`larder_files::Tree::rights`]), by its mode bits or its access control list. READONLY, kept for Windows, takes writing away as well.
 
 use larder_fs::acl::{ALWAYS, DELETE_CHILD, EXECUTE, READING, WRITING};
 pub use larder_fs::acl::{APPEND_DATA, DELETE, OWNING, READ_DATA, WRITE_ATTRIBUTES, WRITE_DATA};

@@ -272,7 +272,7 @@ impl VisitedShare {
         if !truncates {
             return Ok(Attempt::Opened(handle, OpenAction::Opened));
         }
-        self.core.files.remove_named(handle.ino).await.or_status()?;
+        self.core.files.remove_named(&handle.who, handle.ino).await.or_status()?;
         // MS-FSA 2.1.5.1.2: an overwrite also resets the attributes; the library then sets those asked for.
         let set = SetAttr { size: Some(0), dos: Some(rights::DOS_ARCHIVE), ..SetAttr::default() };
         self.core.files.setattr(&handle.who, handle.ino, set).await.or_status()?;
@@ -578,7 +578,7 @@ impl VisitedShare {
 
     /// Whether the directory with the id `dir` is the one with the id `top` or lies below it.
     pub async fn is_within(&self, dir: u64, top: u64) -> bool {
-        self.core.files.is_within(Ino(dir), Ino(top)).await.unwrap_or(false)
+        self.core.files.lies_within(Ino(dir), Ino(top)).await.unwrap_or(false)
     }
 
     /// The watched directories of the store behind the share.
