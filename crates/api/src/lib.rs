@@ -21,7 +21,9 @@ pub mod openapi;
 mod opens;
 mod people;
 mod replication;
+pub mod setting;
 mod setup;
+pub mod share;
 mod snapshots;
 mod socket;
 mod top;
@@ -58,6 +60,7 @@ pub use setup::{
     SetupCheck, SetupDevice, SetupDoors, SetupErased, SetupFailure, SetupImport, SetupLink, SetupNfs, SetupPlan,
     SetupProgress, SetupSecure, SetupServed,
 };
+pub use share::{ShareAdd, ShareChange, ShareChanged, SharePeople, ShareStatus, ShareUsers};
 pub use snapshots::{
     CloneRequest, DiffEntry, DiffRequest, ExportRequest, ReceiveQuery, Received, ReplicaState, STREAM_BYTES_HEADER,
     SendRequest, SentSnapshot, SnapshotCounts, SnapshotHold, SnapshotSchedule, SnapshotStatus, SnapshotsRequest,

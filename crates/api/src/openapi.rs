@@ -6,7 +6,7 @@
 use serde_json::Value;
 
 #[cfg(test)]
-mod from_types;
+pub(crate) mod from_types;
 
 const DOCUMENT: &str = include_str!("../../../docs/api.json");
 

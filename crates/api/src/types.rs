@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::ShareStatus;
+
 /// Where a protocol is served.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -100,6 +102,19 @@ pub struct DaemonInfo {
     /// The disks of each pool, as last known: answered without looking at any of them.
     #[serde(default)]
     pub disks: BTreeMap<String, Vec<PathBuf>>,
+}
+
+impl DaemonInfo {
+    /// Whether the daemon answers at a door of shares at all.
+    pub fn serves(&self, door: &str) -> bool {
+        let at = match door {
+            "NFS" => self.nfs,
+            "SMB" => self.smb,
+            "SFTP" => self.sftp,
+            _ => self.webdav.or(self.webdavs),
+        };
+        at.is_some()
+    }
 }
 
 /// A pool as `zpool status` would show it.
@@ -593,77 +608,6 @@ pub struct CheckResult {
     pub replica: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct ShareStatus {
-    pub name: String,
-    /// `pool/volume`; empty: a folder of the host.
-    pub volume: String,
-    /// Of the volume; empty: all of it. Of the host: its path.
-    #[serde(default)]
-    pub folder: String,
-    pub nfs: Option<String>,
-    pub smb: Option<String>,
-    pub read_only: bool,
-    pub squash: String,
-    pub networks: Vec<String>,
-    /// NFS answers ports below 1024 alone.
-    #[serde(default)]
-    pub secure: bool,
-    /// The ways past its lists of users: other shares over the same files.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub reached: Vec<String>,
-    /// Users and `@groups` of its lists; see `everybody`.
-    pub users: Vec<String>,
-    /// Those of `users` who may only read.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub read_only_users: Vec<String>,
-    /// Every user may use it over SMB, listed or not.
-    #[serde(default)]
-    pub everybody: bool,
-    /// Who comes in by each door, for people.
-    #[serde(default)]
-    pub nfs_rule: String,
-    #[serde(default)]
-    pub smb_rule: String,
-    #[serde(default)]
-    pub sftp: bool,
-    #[serde(default)]
-    pub webdav: bool,
-    /// What differs from a share without options, for people: `read-only`, `encrypted`, ...
-    #[serde(default)]
-    pub options: Vec<String>,
-    /// Removals over SMB and WebDAV stay in `.recycle` this many days.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub recycle_days: Option<u32>,
-    /// `.snapshots` is listed at the top.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub snapshots_shown: bool,
-    /// Names that differ in their Unicode form alone are one.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub normalize: bool,
-    /// What happens about a client that ruins files: `off`, `alert` or `block`.
-    #[serde(default)]
-    pub guard: String,
-    /// Operations of its clients that the audit log has: `off`, `all`, or some of created, removed, renamed, permissions.
-    #[serde(default)]
-    pub audit: String,
-    /// `yes`, or the most that backups of Macs hold here. Absent: Macs do not back up to it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub time_machine: Option<String>,
-    /// Why it is not being served, if so.
-    pub fault: Option<String>,
-    /// Its volume is encrypted and waits for its keys: a fault that was to be expected.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub locked: bool,
-    /// Another machine serves its volume: no fault of this one.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub rests: bool,
-    /// What helps against that.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub action: Option<String>,
-}
-
 /// What a user is on the page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -776,77 +720,6 @@ pub struct UserPassword {
     /// Passkeys and codes of the user do not end.
     #[serde(default)]
     pub keep_factors: bool,
-}
-
-/// Who may write over SMB.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum ShareUsers {
-    All,
-    Listed(Vec<String>),
-}
-
-/// What a share may say. In a request, what is absent stays, or is as usual.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(default)]
-pub struct ShareChange {
-    pub users: Option<ShareUsers>,
-    pub add_users: Vec<String>,
-    pub remove_users: Vec<String>,
-    pub read_only_users: Option<Vec<String>>,
-    pub common: Option<bool>,
-    pub guest: Option<bool>,
-    pub read_only: Option<bool>,
-    pub nfs: Option<bool>,
-    pub smb: Option<bool>,
-    pub sftp: Option<bool>,
-    pub webdav: Option<bool>,
-    /// As written: addresses, address/prefix, or `private`.
-    pub networks: Option<Vec<String>>,
-    /// NFS goes back to the networks that it trusts where none are named.
-    pub usual_networks: bool,
-    pub secure: Option<bool>,
-    /// Networks outside of which no door lets anybody in; empty: no bound.
-    pub only_from: Option<Vec<String>>,
-    pub anon_uid: Option<u32>,
-    pub anon_gid: Option<u32>,
-    /// Of the volume; empty: all of it.
-    pub folder: Option<String>,
-    /// `pool/volume`.
-    pub volume: Option<String>,
-    pub squash: Option<String>,
-    pub encrypt: Option<bool>,
-    /// Days that removals stay in the bin; 0: there is no bin.
-    pub recycle_days: Option<u32>,
-    pub snapshots_shown: Option<bool>,
-    pub normalize: Option<bool>,
-    /// `off`, `alert` or `block`.
-    pub guard: Option<String>,
-    /// `off`, `all`, or some of created, removed, renamed, permissions, with commas between them.
-    pub audit: Option<String>,
-    /// `yes`, `no`, or a size such as 2TB.
-    pub time_machine: Option<String>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct ShareAdd {
-    pub name: String,
-    /// `volume` or `pool/volume`; the only one when absent, unless `folder` is an absolute path: of the host.
-    pub volume: Option<String>,
-    /// A folder of the volume, made when it is missing; all of it when absent.
-    pub folder: Option<String>,
-    pub change: ShareChange,
-}
-
-/// A share was made or changed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct ShareChanged {
-    pub share: ShareStatus,
-    pub notes: Vec<String>,
 }
 
 /// The configuration was read, or only looked at.

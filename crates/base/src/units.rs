@@ -30,6 +30,20 @@ impl fmt::Display for ByteSize {
     }
 }
 
+impl ByteSize {
+    /// The shortest text that is read as exactly this many bytes.
+    pub fn exact(self) -> String {
+        let binary = UNITS.iter().zip(0..).map(|(unit, power)| (1024u64.pow(power), *unit));
+        let decimal = ["KB", "MB", "GB", "TB", "PB", "EB"].into_iter().zip(1..);
+        let decimal = decimal.map(|(unit, power)| (1000u64.pow(power), unit));
+        let fits = binary.chain(decimal).filter(|(bytes, _)| self.0 != 0 && self.0 % bytes == 0);
+        match fits.max() {
+            Some((bytes, unit)) if bytes > 1 => format!("{}{unit}", self.0 / bytes),
+            _ => self.0.to_string(),
+        }
+    }
+}
+
 /// A size that could not be understood.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is not a size: write a number with an optional unit, such as 4096, 128K, 1.5TiB or 2TB")]
@@ -101,6 +115,9 @@ mod tests {
             [(0, "0 B"), (1023, "1.00 KiB"), (1536, "1.50 KiB"), (3 << 39, "1.50 TiB"), (100 << 30, "100 GiB")]
         {
             assert_eq!(ByteSize(bytes).to_string(), text);
+        }
+        for text in ["0", "1023", "1KiB", "1536", "15TiB", "2TB", "1025KB", "3MB", "7EiB", "18446744073709551615"] {
+            assert_eq!(text.parse::<ByteSize>().unwrap().exact(), text);
         }
     }
 }

@@ -9,8 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use larder_alerts::send::Receiver;
+use larder_api::setting::{Interrupts, Setting};
+use larder_api::share::SETTINGS;
 use larder_api::{ConfigDifference, ConfigHow, ConfigKey, Failure};
 use larder_base::units::ByteSize;
+use larder_people::Door;
 use toml_edit::{DocumentMut, Item, TableLike};
 
 use super::alert::PingConfig;
@@ -292,20 +295,17 @@ fn of_share(
 ) -> Vec<String> {
     let name = &new.name;
     let moved = (&old.volume, &old.folder) != (&new.volume, &new.folder);
-    let dressed = |share: &ShareConfig| {
-        (share.normalize, share.snapshots_shown, share.time_machine, share.common.then_some(share.anon_uid))
-    };
-    let other_smb = (old.encrypt, old.guest, old.recycle_days.is_some(), &old.only_from, old.read_only)
-        != (new.encrypt, new.guest, new.recycle_days.is_some(), &new.only_from, new.read_only);
     let mut found = Vec::new();
     if moved {
         return vec![format!("clients of the share '{name}' see other files, and lose those that they have open")];
     }
-    let doors = [("SMB", old.smb, new.smb), ("SFTP", old.sftp, new.sftp), ("WebDAV", old.webdav, new.webdav)];
-    found.extend(
-        doors.iter().filter(|(_, was, is)| *was && !is).map(|(door, ..)| format!("{door} clients of '{name}' lose it")),
-    );
-    if old.smb && new.smb && (other_smb || dressed(old) != dressed(new)) {
+    let interrupted = |clients: fn(&Setting) -> Interrupts| {
+        SETTINGS.into_iter().any(|setting| clients(setting).is_met(&old.value(setting), &new.value(setting)))
+    };
+    let (doors, has_other_owner) = (new.doors_of_people(), old.common_owner() != new.common_owner());
+    let closed = old.doors_of_people().into_iter().filter(|door| !doors.contains(door));
+    found.extend(closed.map(|door| format!("{door} clients of '{name}' lose it")));
+    if old.offers(Door::SMB) && new.offers(Door::SMB) && (has_other_owner || interrupted(|setting| setting.smb)) {
         found.push(format!("SMB clients of '{name}' are disconnected, and connect again"));
     }
     if let Some(was) = old.nfs_networks() {
@@ -317,8 +317,7 @@ fn of_share(
             }
             Some(_) => {}
         }
-        let rules = |share: &ShareConfig| (share.squash, share.anon_uid, share.anon_gid, share.common);
-        if (!old.read_only && new.read_only) || (!old.secure && new.secure) || rules(old) != rules(new) {
+        if interrupted(|setting| setting.nfs) {
             found.push(format!("NFS clients of '{name}' may be refused what they could do"));
         }
     }
@@ -327,7 +326,7 @@ fn of_share(
             None => found.push(format!("'{user}' loses '{name}'")),
             Some(writes) if *wrote && !writes => found.push(format!("'{user}' may only read in '{name}'")),
             // The right is taken when a client connects.
-            Some(writes) if *writes && !wrote && new.smb && !new.guest => {
+            Some(writes) if *writes && !wrote && new.offers(Door::SMB) && !new.lets_in_guests() => {
                 found.push(format!("SMB clients of '{user}' connect to '{name}' again"));
             }
             Some(_) => {}

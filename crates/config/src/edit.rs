@@ -14,15 +14,16 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use larder_api::setting::{Kind, Setting};
+use larder_api::share::SETTINGS;
 use larder_api::{Failure, SnapshotCounts, UserRole, VolumeChange};
-use larder_files::audit::FileActs;
-use larder_files::guard::GuardMode;
+use larder_base::units::ByteSize;
 use toml_edit::{Array, ArrayOfTables, DocumentMut, InlineTable, Item, Table, Value, value};
 
-use super::share::{audit_words, guard_word};
+use super::schema::toml_of;
 use super::{
-    Config, GroupConfig, Listen, MountConfig, Network, PageListen, Place, PoolConfig, ReplicaConfig, ReplicateConfig,
-    Schedule, ShareConfig, UserConfig, VolumeConfig, VolumeName, Writers, group::GROUP_SIGN,
+    Config, GroupConfig, Listen, MountConfig, PageListen, Place, PoolConfig, ReplicaConfig, ReplicateConfig, Schedule,
+    ShareConfig, UserConfig, VolumeConfig, VolumeName, group::GROUP_SIGN,
 };
 
 /// The file's text, being edited.
@@ -250,7 +251,7 @@ impl Editor {
     }
 
     pub fn add_share(&mut self, share: &ShareConfig) {
-        let table = share_table(share);
+        let table = share_table(share, &SETTINGS);
         self.tables("share").push(table);
     }
 
@@ -292,7 +293,7 @@ impl Editor {
         }
         let Some(table) = tables.iter_mut().find(|table| is_it(table)) else { return };
         if let Some(limit) = replicate.limit {
-            table.insert("limit", value(exact_size(limit.0)));
+            table.insert("limit", value(limit.exact()));
         }
         if let Some(machine) = &replicate.machine {
             table.insert("machine", value(machine));
@@ -322,7 +323,7 @@ impl Editor {
             table.insert("keep", value(counts(keep)));
         }
         match replica.quota_bytes {
-            Some(bytes) => drop(table.insert("quota", value(exact_size(bytes)))),
+            Some(bytes) => drop(table.insert("quota", value(ByteSize(bytes).exact()))),
             None => drop(table.remove("quota")),
         }
         if !replica.from.is_empty() {
@@ -339,14 +340,17 @@ impl Editor {
                 table.insert(key, value(new));
             }
         };
-        set("record_size", change.record_bytes.map(|bytes| exact_size(bytes.into())));
+        set("record_size", change.record_bytes.map(|bytes| ByteSize(bytes.into()).exact()));
         set("compression", change.compression.clone());
-        set("quota", change.quota_bytes.map(|bytes| if bytes == 0 { "none".to_owned() } else { exact_size(bytes) }));
+        set(
+            "quota",
+            change.quota_bytes.map(|bytes| if bytes == 0 { "none".to_owned() } else { ByteSize(bytes).exact() }),
+        );
         set("sync", change.sync.clone());
         for (key, quotas) in [("user_quotas", &change.user_quotas), ("group_quotas", &change.group_quotas)] {
             let Some(list) = table.get_mut(key).and_then(Item::as_table_like_mut) else { continue };
             for (owner, bytes) in quotas {
-                let size = if *bytes == 0 { "none".to_owned() } else { exact_size(*bytes) };
+                let size = if *bytes == 0 { "none".to_owned() } else { ByteSize(*bytes).exact() };
                 list.insert(owner, value(size));
             }
         }
@@ -394,7 +398,7 @@ impl Editor {
         let gid = self.tables("group").iter().find(|t| text(t, "name") == Some(name)).and_then(|t| integer(t, "gid"));
         self.tables("group").retain(|t| text(t, "name") != Some(name));
         self.keep_free(gid.unwrap_or(0));
-        self.unlist("share", &["users", "read_only_users"], &format!("{GROUP_SIGN}{name}"));
+        self.unlist("share", &people(), &format!("{GROUP_SIGN}{name}"));
     }
 
     pub fn set_members(&mut self, group: &str, members: &[String]) {
@@ -443,7 +447,7 @@ impl Editor {
         let uid = self.tables("user").iter().find(|t| text(t, "name") == Some(name)).and_then(|t| integer(t, "uid"));
         self.tables("user").retain(|t| text(t, "name") != Some(name));
         self.keep_free(uid.unwrap_or(0));
-        self.unlist("share", &["users", "read_only_users"], name);
+        self.unlist("share", &people(), name);
         self.unlist("group", &["members"], name);
     }
 
@@ -484,11 +488,15 @@ impl Editor {
 
     /// Writes what has changed into the share's table; the rest stays as a person wrote it. False: there is none of that name.
     pub fn set_share(&mut self, share: &ShareConfig) -> bool {
-        let new = share_table(share);
+        self.set_share_of(share, &SETTINGS)
+    }
+
+    fn set_share_of(&mut self, share: &ShareConfig, settings: &[&Setting]) -> bool {
+        let new = share_table(share, settings);
         let Some(old) = self.tables("share").iter_mut().find(|t| text(t, "name") == Some(&share.name)) else {
             return false;
         };
-        for key in SHARE_KEYS {
+        for key in ["volume", "folder"].into_iter().chain(settings.iter().map(|setting| setting.key)) {
             match (new.get(key).and_then(Item::as_value), old.get_mut(key).and_then(Item::as_value_mut)) {
                 (Some(new), Some(old)) => replace_value(old, new),
                 (Some(new), None) => drop(old.insert(key, Item::Value(new.clone()))),
@@ -519,6 +527,12 @@ impl Editor {
     }
 }
 
+/// The settings of a share that list people.
+fn people() -> Vec<&'static str> {
+    let lists = |setting: &&Setting| matches!(setting.kind, Kind::Everybody | Kind::Names);
+    SETTINGS.into_iter().filter(lists).map(|setting| setting.key).collect()
+}
+
 /// Whether a place of the file is that one, in whichever way it is written.
 fn leads(named: &str, to: &Place) -> bool {
     Place::parse(named).as_ref() == Ok(to)
@@ -541,7 +555,7 @@ pub fn fresh(config: &Config, folder: &Path) -> String {
         "\n[limits]\n# Caches and unwritten data of all volumes together; a quarter of RAM when not given.\n",
     );
     match config.memory {
-        Some(memory) => text.push_str(&format!("memory = \"{}\"\n", exact_size(memory.0))),
+        Some(memory) => text.push_str(&format!("memory = \"{}\"\n", memory.exact())),
         None => text.push_str("# memory = \"2GiB\"\n"),
     }
     let mut document = DocumentMut::new();
@@ -568,7 +582,10 @@ pub fn fresh(config: &Config, folder: &Path) -> String {
         document.insert("pool", Item::ArrayOfTables(pools));
     }
     document.insert("volume", Item::ArrayOfTables(volumes));
-    document.insert("share", Item::ArrayOfTables(config.shares.iter().map(share_table).collect()));
+    document.insert(
+        "share",
+        Item::ArrayOfTables(config.shares.iter().map(|share| share_table(share, &SETTINGS)).collect()),
+    );
     document.insert("user", Item::ArrayOfTables(config.users.iter().map(user_table).collect()));
     text.push('\n');
     text.push_str(&document.to_string());
@@ -620,80 +637,34 @@ fn disk_names(disks: &[PathBuf], folder: &Path) -> Array {
     disks.iter().map(name).collect()
 }
 
-/// Everything that a share's table may say but its name.
-const SHARE_KEYS: [&str; 24] = [
-    "volume",
-    "folder",
-    "users",
-    "read_only_users",
-    "common",
-    "guest",
-    "read_only",
-    "nfs",
-    "networks",
-    "secure",
-    "only_from",
-    "squash",
-    "anon_uid",
-    "anon_gid",
-    "smb",
-    "sftp",
-    "webdav",
-    "encrypt",
-    "recycle",
-    "snapshots_shown",
-    "normalize",
-    "guard",
-    "audit",
-    "time_machine",
-];
-
-fn share_table(share: &ShareConfig) -> Table {
+fn share_table(share: &ShareConfig, settings: &[&Setting]) -> Table {
     let mut table = Table::new();
     table.insert("name", value(&share.name));
     if let Some(volume) = &share.volume {
         table.insert("volume", value(volume.to_string()));
     }
-    let mut set = |key: &str, is_set: bool, to: Value| {
-        if is_set {
-            table.insert(key, value(to));
+    if !share.folder.is_empty() {
+        table.insert("folder", value(&share.folder));
+    }
+    for setting in settings {
+        let to = share.value(setting);
+        if let (true, Some(to)) = (setting.is_written || to != setting.default(), setting_value(setting, &to)) {
+            table.insert(setting.key, value(to));
         }
-    };
-    set("folder", !share.folder.is_empty(), share.folder.as_str().into());
-    let users = match &share.users {
-        Writers::All => "all".into(),
-        Writers::Listed(names) => names.iter().collect::<Array>().into(),
-    };
-    set("users", true, users);
-    let readers = share.read_only_users.iter().collect::<Array>();
-    set("read_only_users", !share.read_only_users.is_empty(), readers.into());
-    set("common", share.common, true.into());
-    set("guest", share.guest, true.into());
-    set("read_only", share.read_only, true.into());
-    set("nfs", !share.nfs, false.into());
-    let networks = share.networks.iter().flatten().map(Network::to_string).collect::<Array>();
-    set("networks", share.networks.is_some(), networks.into());
-    set("secure", !share.secure, false.into());
-    let bound = share.only_from.iter().flatten().map(Network::to_string).collect::<Array>();
-    set("only_from", share.only_from.is_some(), bound.into());
-    set("squash", true, share.squash.word().into());
-    set("anon_uid", true, i64::from(share.anon_uid).into());
-    set("anon_gid", true, i64::from(share.anon_gid).into());
-    set("smb", !share.smb, false.into());
-    set("sftp", !share.sftp, false.into());
-    set("webdav", !share.webdav, false.into());
-    set("encrypt", share.encrypt, "required".into());
-    let mut recycle = toml_edit::InlineTable::new();
-    recycle.insert("days", i64::from(share.recycle_days.unwrap_or_default()).into());
-    set("recycle", share.recycle_days.is_some(), recycle.into());
-    set("snapshots_shown", share.snapshots_shown, true.into());
-    set("normalize", share.normalize, true.into());
-    let time_machine =
-        share.time_machine.map(|one| one.size.map_or_else(|| true.into(), |size| size.to_string().into()));
-    set("time_machine", time_machine.is_some(), time_machine.unwrap_or_else(|| false.into()));
-    set("audit", share.audit != FileActs::NONE, audit_words(share.audit).into());
-    set("guard", share.guard != GuardMode::Alert, guard_word(share.guard).into());
+    }
     table
+}
+
+/// As the file has it.
+pub(super) fn setting_value(setting: &Setting, to: &serde_json::Value) -> Option<Value> {
+    match (setting.kind, to) {
+        (Kind::Pair(words, _), to) => Some(words[usize::from(*to == true)].into()),
+        (Kind::Days { .. }, serde_json::Value::Number(days)) => {
+            Some(InlineTable::from_iter([("days", days.as_i64()?)]).into())
+        }
+        (Kind::Size { .. }, to) if *to == "yes" => Some(true.into()),
+        _ => toml_of(to),
+    }
 }
 
 fn user_table(user: &UserConfig) -> Table {
@@ -712,13 +683,6 @@ fn user_table(user: &UserConfig) -> Table {
         table.insert("role", value(user.role.word()));
     }
     table
-}
-
-/// The shortest way to write exactly this many bytes.
-fn exact_size(bytes: u64) -> String {
-    let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
-    let unit = units.iter().find(|(shift, _)| bytes != 0 && bytes.trailing_zeros() >= *shift);
-    unit.map_or_else(|| bytes.to_string(), |(shift, unit)| format!("{}{unit}", bytes >> shift))
 }
 
 /// Replaces a value if the new one differs; a comment behind the old value stays.
@@ -866,8 +830,38 @@ mod tests {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
     use larder_api::FailureKind;
+    use larder_api::setting::EXAMPLE;
+    use larder_people::Share;
 
     use super::*;
+    use crate::raw_share::{RawShare, declared};
+    use crate::schema::from_types::of_share;
+
+    /// `settings.declared_once`: what one declaration brings to the file.
+    #[test]
+    fn a_declared_setting_is_read_and_edited() {
+        static SETTINGS: [&Setting; 1] = [&EXAMPLE];
+        let raw: RawShare = toml::from_str("name = \"s\"\nwaiting_tune = \"harp\"").unwrap();
+        let (key, value) = &raw.settings[0];
+        let setting = declared(key.get_ref(), &SETTINGS).unwrap();
+        let mut share = ShareConfig::new(Share::new("s"), None);
+        share.set(setting, value.get_ref().read(setting).unwrap()).unwrap();
+        assert_eq!(share.words(&EXAMPLE), "harp");
+        assert_eq!(share.set(&EXAMPLE, "drum".into()).unwrap_err(), "'drum' is not a tune: use none or harp");
+        assert!(declared("waiting_tone", &SETTINGS).unwrap_err().contains("did you mean `waiting_tune`?"));
+        assert_eq!(of_share(&SETTINGS).to_value()["properties"]["waiting_tune"]["enum"][1], "harp");
+
+        // The text around it stays, byte for byte.
+        let text = "# ours\n[[share]] # the only one\nname = \"s\"   # in blanks\nfolder = \"/srv/s\"\n\n# end\n";
+        let mut editor = Editor::of(text, Path::new("/data/larder.toml")).unwrap();
+        share.folder = "/srv/s".to_owned();
+        assert!(editor.set_share_of(&share, &SETTINGS));
+        let there = text.replace("\n\n# end", "\nwaiting_tune = \"harp\"\n\n# end");
+        assert_eq!(editor.text(), there);
+        share.set(&EXAMPLE, "none".into()).unwrap();
+        assert!(editor.set_share_of(&share, &SETTINGS));
+        assert_eq!(editor.text(), text, "the default is unsaid");
+    }
 
     #[test]
     fn a_link_stays_a_link() {

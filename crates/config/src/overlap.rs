@@ -3,7 +3,9 @@
 
 use std::borrow::Cow;
 
-use super::{Config, Network, ShareConfig};
+use larder_people::Door;
+
+use super::{Config, ShareConfig};
 
 impl Config {
     /// The ways past the lists of a share for certain users, one sentence for each: other shares over the same files that
@@ -22,8 +24,7 @@ impl Config {
 
     /// The users who come in by the other share and not by this one.
     fn by_name(&self, share: &ShareConfig, other: &ShareConfig) -> Option<String> {
-        let doors = [(other.smb, "SMB"), (other.sftp, "SFTP"), (other.webdav, "WebDAV")];
-        let doors: Vec<&str> = doors.iter().filter(|(is_open, _)| *is_open).map(|(_, name)| *name).collect();
+        let doors = other.doors_of_people();
         let more = |user: &&super::UserConfig| {
             let person = self.person(user);
             match (share.writes_by_lists(&person), other.writes_by_lists(&person)) {
@@ -33,7 +34,7 @@ impl Config {
             }
         };
         let users: Vec<&str> = self.users.iter().filter(more).map(|user| user.name.as_str()).collect();
-        let people = match (other.guest && other.smb, users.as_slice()) {
+        let people = match (other.lets_in_guests() && other.offers(Door::SMB), users.as_slice()) {
             (true, _) => "anybody".to_owned(),
             (false, []) => return None,
             (false, users) => users.join(", "),
@@ -49,11 +50,7 @@ impl Config {
 }
 
 fn over_nfs(other: &ShareConfig) -> Option<String> {
-    let networks = other.nfs_networks().filter(|networks| !networks.is_empty())?;
-    let places = match &other.networks {
-        None => "this machine".to_owned(),
-        Some(_) => networks.iter().map(Network::to_string).collect::<Vec<_>>().join(" "),
-    };
+    let places = other.nfs_places().filter(|_| other.nfs_networks().is_some_and(|networks| !networks.is_empty()))?;
     Some(format!("through '{}' over NFS from {places}, where anybody is whoever he says", other.name))
 }
 

@@ -11,7 +11,7 @@ use serde_json::Value;
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, TableLike};
 
 #[cfg(test)]
-pub(super) mod from_types;
+pub(crate) mod from_types;
 
 const SCHEMA: &str = include_str!("../../../docs/larder.schema.json");
 
@@ -69,7 +69,7 @@ fn fill(table: &mut Table, schema: &Value) {
     }
 }
 
-fn toml_of(value: &Value) -> Option<toml_edit::Value> {
+pub(super) fn toml_of(value: &Value) -> Option<toml_edit::Value> {
     match value {
         Value::Bool(word) => Some((*word).into()),
         Value::String(text) => Some(text.as_str().into()),

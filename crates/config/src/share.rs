@@ -8,16 +8,15 @@
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
 
-use larder_files::audit::{FileAct, FileActs};
-use larder_files::guard::GuardMode;
-
+use larder_api::setting::{Kind, Setting, Values};
+use larder_api::share::{READ_ONLY_USERS, SETTINGS, SNAPSHOTS_SHOWN, TIME_MACHINE, USERS};
+use larder_api::{Failure, ShareChange, ShareUsers};
 use larder_base::units::ByteSize;
-use larder_people::{NOBODY, Share, Squash, Writers};
+use larder_people::{Door, Field, NOBODY, Network, Share, Squash, Writers};
+use serde_json::Value;
 
-use super::spanned::Spanned;
-
-use super::raw::{RawRecycle, RawShare, RawUsers};
-use super::{Checked, Config, Validator, VolumeName, check_share_name, parse_network};
+use super::raw_share::{RawShare, declared};
+use super::{Checked, Config, Validator, VolumeName, check_share_name, parse_network, parse_networks};
 
 /// A share of the file: who may come in, and the place that it is of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,94 +27,13 @@ pub struct ShareConfig {
     pub volume: Option<VolumeName>,
     /// The folder of the volume that is shared, such as `photos/2024`; empty: all of it. Of the host: the absolute path.
     pub folder: String,
-    /// Removals over SMB and WebDAV go to `.recycle`, where they stay this many days.
-    pub recycle_days: Option<u32>,
-    /// `.snapshots` is listed at the top.
-    pub snapshots_shown: bool,
-    /// Names that differ in their Unicode form alone are one, over every network door.
-    pub normalize: bool,
-    /// What happens about a client that ruins files.
-    pub guard: GuardMode,
-    /// Operations of its clients that the audit log has.
-    pub audit: FileActs,
-    /// Macs back up to it.
-    pub time_machine: Option<TimeMachine>,
-}
-
-/// A share for Time Machine (`share.bound_of_whole_volume`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TimeMachine {
-    /// What the backups may hold; `None`: as much as there is room for.
-    pub size: Option<ByteSize>,
-}
-
-impl TimeMachine {
-    /// `true`, `false` or a size.
-    pub fn parse(text: &str) -> Result<Option<TimeMachine>, String> {
-        const BYTES_MIN: u64 = 1 << 30;
-        match text {
-            "true" | "yes" => Ok(Some(TimeMachine { size: None })),
-            "false" | "no" => Ok(None),
-            size => {
-                let size: ByteSize = size.parse().map_err(|e| format!("{e}"))?;
-                match size.0 >= BYTES_MIN {
-                    true => Ok(Some(TimeMachine { size: Some(size) })),
-                    false => Err(format!("{size} is too little for backups of a Mac: give 1GiB or more")),
-                }
-            }
-        }
-    }
-
-    pub fn word(self) -> String {
-        self.size.map_or_else(|| "yes".to_owned(), |size| size.to_string())
-    }
+    /// The other settings, by their keys, where they are not the default.
+    settings: Values,
 }
 
 pub fn parse_squash(text: &str) -> Result<Squash, String> {
     let squash = Squash::EACH.into_iter().find(|squash| squash.word() == text);
     squash.ok_or_else(|| format!("'{text}' is not a squash rule: use root, all or none"))
-}
-
-/// The word of a guard's mode.
-pub fn guard_word(mode: GuardMode) -> &'static str {
-    match mode {
-        GuardMode::Off => "off",
-        GuardMode::Alert => "alert",
-        GuardMode::Block => "block",
-    }
-}
-
-pub fn parse_guard(text: &str) -> Result<GuardMode, String> {
-    let modes = [GuardMode::Off, GuardMode::Alert, GuardMode::Block];
-    let known = modes.into_iter().find(|mode| guard_word(*mode) == text);
-    known.ok_or_else(|| format!("'{text}' is not a guard: use off, alert or block"))
-}
-
-/// `off`, `all`, or the words of some acts.
-pub fn audit_words(acts: FileActs) -> String {
-    if acts == FileActs::NONE {
-        return "off".to_owned();
-    }
-    if acts == FileActs::of(FileAct::ALL) {
-        return "all".to_owned();
-    }
-    let words: Vec<&str> = FileAct::ALL.into_iter().filter(|act| acts.has(*act)).map(FileAct::word).collect();
-    words.join(",")
-}
-
-pub fn parse_audit(text: &str) -> Result<FileActs, String> {
-    match text {
-        "off" | "no" => return Ok(FileActs::NONE),
-        "all" | "yes" => return Ok(FileActs::of(FileAct::ALL)),
-        _ => {}
-    }
-    let mut acts = Vec::new();
-    for word in text.split(',').map(str::trim) {
-        acts.push(FileAct::ALL.into_iter().find(|act| act.word() == word).ok_or_else(|| {
-            format!("'{word}' is not audited: use off, all, or some of created, removed, renamed, permissions")
-        })?);
-    }
-    Ok(FileActs::of(acts))
 }
 
 impl Deref for ShareConfig {
@@ -133,6 +51,122 @@ impl DerefMut for ShareConfig {
 }
 
 impl ShareConfig {
+    /// A whole volume, or without one a folder of the host that is named later.
+    pub fn new(rules: Share, volume: Option<VolumeName>) -> ShareConfig {
+        ShareConfig { rules, volume, folder: String::new(), settings: Values::new() }
+    }
+
+    /// The value of a setting.
+    pub fn value(&self, setting: &Setting) -> Value {
+        match self.rules.clone().field(setting.key) {
+            Some(Field::Switch(is_on)) => (*is_on).into(),
+            Some(Field::Number(number)) => (*number).into(),
+            Some(Field::Networks(None)) => Value::Null,
+            Some(Field::Networks(Some(networks))) => networks.iter().map(Network::to_string).collect(),
+            Some(Field::Squash(squash)) => squash.word().into(),
+            Some(Field::Writers(Writers::All)) => "all".into(),
+            Some(Field::Writers(Writers::Listed(names)) | Field::Names(names)) => std::mem::take(names).into(),
+            None => self.settings.get(setting.key).cloned().unwrap_or_else(|| setting.default()),
+        }
+    }
+
+    /// Gives a setting a value. The complaint is for people.
+    pub fn set(&mut self, setting: &Setting, value: Value) -> Result<(), String> {
+        let value = setting.check(value)?;
+        let words: Vec<String> = serde_json::from_value(value.clone()).unwrap_or_default();
+        match self.rules.field(setting.key) {
+            Some(Field::Switch(is_on)) => *is_on = value == true,
+            Some(Field::Number(number)) => *number = serde_json::from_value(value).unwrap_or(NOBODY),
+            Some(Field::Networks(networks)) => {
+                *networks = (!value.is_null()).then(|| parse_networks(&words)).transpose()?;
+            }
+            Some(Field::Squash(squash)) => *squash = parse_squash(value.as_str().unwrap_or_default())?,
+            Some(Field::Writers(writers)) if value.is_array() => *writers = Writers::Listed(words),
+            Some(Field::Writers(writers)) => *writers = Writers::All,
+            Some(Field::Names(names)) => *names = words,
+            None if value == setting.default() => drop(self.settings.remove(setting.key)),
+            None => drop(self.settings.insert(setting.key.to_owned(), value)),
+        }
+        Ok(())
+    }
+
+    pub fn is_on(&self, setting: &Setting) -> bool {
+        self.value(setting) == true
+    }
+
+    /// The value of a setting that is a word or several.
+    pub fn words(&self, setting: &Setting) -> String {
+        setting.text(&self.value(setting))
+    }
+
+    /// The value of a setting that is a number, or none.
+    pub fn number(&self, setting: &Setting) -> Option<u32> {
+        self.value(setting).as_u64().and_then(|number| number.try_into().ok())
+    }
+
+    /// Whether Macs can back up to it.
+    pub fn takes_backups(&self) -> bool {
+        !self.value(&TIME_MACHINE).is_null() && self.offers(Door::SMB) && self.is_writable()
+    }
+
+    /// The most that the backups of Macs may hold, if that is bounded.
+    pub fn backup_bytes(&self) -> Option<u64> {
+        self.value(&TIME_MACHINE).as_str()?.parse().ok().map(|size: ByteSize| size.0)
+    }
+
+    /// Checks the settings that depend on the place or on one another (`share.bound_of_whole_volume`).
+    pub fn check(&self) -> Result<(), &'static str> {
+        if self.is_on(&SNAPSHOTS_SHOWN) && self.volume.is_none() {
+            return Err("a folder of this machine has no snapshots: leave snapshots_shown out, or share a volume");
+        }
+        if !self.value(&TIME_MACHINE).is_null() && !self.offers(Door::SMB) {
+            return Err("Time Machine reaches a share by SMB alone: smb = true");
+        }
+        if self.backup_bytes().is_some() && (self.volume.is_none() || !self.folder.is_empty()) {
+            return Err(
+                "a size of Time Machine needs a share of a whole volume: larder volume create NAME makes one, with its share",
+            );
+        }
+        Ok(())
+    }
+
+    /// Changes the lists of people. `known` refuses an entry that names nobody.
+    pub fn change_people(
+        &mut self,
+        change: &ShareChange,
+        known: impl Fn(&str) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let known = |names: &[String]| names.iter().try_for_each(|name| known(name));
+        match &change.users {
+            Some(ShareUsers::All) => self.users = Writers::All,
+            Some(ShareUsers::Listed(names)) => {
+                known(names)?;
+                self.users = Writers::Listed(names.clone());
+            }
+            None => {}
+        }
+        known(&change.add_users)?;
+        let rules = &mut self.rules;
+        match &mut rules.users {
+            Writers::Listed(names) => {
+                names.extend(change.add_users.iter().filter(|name| !names.contains(name)).cloned().collect::<Vec<_>>());
+                names.retain(|name| !change.remove_users.contains(name));
+                rules.read_only_users.retain(|name| !change.add_users.contains(name));
+            }
+            Writers::All if change.add_users.is_empty() && change.remove_users.is_empty() => {}
+            Writers::All => {
+                return Err(Failure::invalid(format!("the share '{}' is for all users", self.name))
+                    .action("say for whom it is instead: --users ann,bob"));
+            }
+        }
+        rules.read_only_users.retain(|name| !change.remove_users.contains(name));
+        if let Some(names) = &change.read_only_users {
+            known(names)?;
+            rules.read_only_users = names.clone();
+        }
+        Ok(())
+    }
+
     /// The folder of the host that is shared, if it is none of a volume.
     pub fn host_folder(&self) -> Option<&Path> {
         self.volume.is_none().then(|| Path::new(&self.folder))
@@ -149,13 +183,13 @@ impl ShareConfig {
                 self.folder
             ));
         }
-        if self.smb && self.is_for_nobody() {
+        if self.offers(Door::SMB) && self.is_for_nobody() {
             notes.push(format!(
                 "share '{name}' lists no user, so nobody may use it over SMB: name some with users = [...], or write \
                  users = \"all\""
             ));
         }
-        if self.nfs && self.nfs_networks().is_none() {
+        if self.offers(Door::NFS) && self.nfs_networks().is_none() {
             notes.push(format!(
                 "share '{name}' is for certain users, and NFS cannot tell who asks, so it is not exported over NFS: if \
                  every machine of a network may be trusted, name it with networks = [\"192.168.1.0/24\"]; otherwise \
@@ -168,7 +202,7 @@ impl ShareConfig {
                  reach make a volume of their own: larder volume create NAME --no-share"
             )
         }));
-        if self.encrypt && self.nfs_networks().is_some() {
+        if self.requires_encryption() && self.nfs_networks().is_some() {
             notes.push(format!(
                 "share '{name}' requires encryption over SMB, and is exported over NFS, which does not encrypt: write \
                  nfs = false if nothing may be sent in clear"
@@ -176,35 +210,6 @@ impl ShareConfig {
         }
         notes
     }
-}
-
-/// `share.bound_of_whole_volume`
-pub fn check_time_machine(
-    wanted: Option<TimeMachine>,
-    volume: Option<&VolumeName>,
-    folder: &str,
-    smb: bool,
-) -> Result<(), String> {
-    match wanted {
-        Some(_) if !smb => Err("Time Machine reaches a share by SMB alone: smb = true".to_owned()),
-        Some(TimeMachine { size: Some(_) }) if volume.is_none() || !folder.is_empty() => Err(
-            "a size of Time Machine needs a share of a whole volume: larder volume create NAME makes one, with its share"
-                .to_owned(),
-        ),
-        _ => Ok(()),
-    }
-}
-
-/// How long removals are kept where nothing is said.
-pub const RECYCLE_DAYS: u32 = 30;
-
-/// From a day to a hundred years.
-pub fn check_recycle_days(days: u32) -> Result<u32, String> {
-    const DAYS_MAX: u32 = 36_500;
-    if !(1..=DAYS_MAX).contains(&days) {
-        return Err(format!("a recycle bin keeps files for 1 to {DAYS_MAX} days, not {days}: without one write false"));
-    }
-    Ok(days)
 }
 
 /// A folder of a volume, without slashes at either end.
@@ -252,6 +257,10 @@ pub fn check_host_folder(text: &str, config: &Config) -> Result<String, String> 
 
 impl Validator<'_> {
     pub(super) fn share(&self, raw: RawShare, config: &Config) -> Checked<ShareConfig> {
+        // A misspelt key first: without it others are missing.
+        for (key, _) in &raw.settings {
+            self.at(key, declared(key.get_ref(), &SETTINGS))?;
+        }
         self.at(&raw.name, check_share_name(raw.name.get_ref()))?;
         let (volume, folder) = match (&raw.volume, raw.folder) {
             (Some(volume), folder) => {
@@ -266,90 +275,26 @@ impl Validator<'_> {
                 ));
             }
         };
-        if volume.is_none() && raw.snapshots_shown == Some(true) {
-            return Err(self.wrong(
-                &raw.name,
-                "a folder of this machine has no snapshots: leave snapshots_shown out, or share a volume",
-            ));
+        let mut share = ShareConfig::new(Share::new(raw.name.get_ref()), volume);
+        share.folder = folder;
+        for (key, raw) in &raw.settings {
+            let setting = self.at(key, declared(key.get_ref(), &SETTINGS))?;
+            let value = self.at(raw, raw.get_ref().read(setting))?;
+            for entry in raw.get_ref().entries() {
+                let known = match setting.kind {
+                    Kind::Networks { .. } => parse_network(entry.get_ref()).map(drop),
+                    _ => config.check_entry(entry.get_ref()),
+                };
+                self.at(entry, known)?;
+            }
+            self.at(raw, share.set(setting, value))?;
         }
-        let networks = |list: Vec<Spanned<String>>| {
-            list.iter().map(|n| self.at(n, parse_network(n.get_ref()))).collect::<Checked<_>>()
-        };
-        let squash = self.optional(raw.squash, parse_squash)?;
-        let encrypt = self.optional(raw.encrypt, |text| match text {
-            "offered" => Ok(false),
-            "required" => Ok(true),
-            _ => Err(format!("'{text}' is not an encryption rule: use offered or required")),
-        })?;
-        let users = match (raw.users, &raw.read_only_users) {
-            (Some(users), _) => self.writers(users, config)?,
-            (None, Some(_)) => Writers::Listed(Vec::new()),
-            (None, None) => Writers::All,
-        };
-        let time_machine = match &raw.time_machine {
-            None => None,
-            Some(word) => self.at(word, TimeMachine::parse(&word.get_ref().word()))?,
-        };
-        check_time_machine(time_machine, volume.as_ref(), &folder, raw.smb.unwrap_or(true))
-            .map_err(|what| self.wrong(&raw.name, what))?;
-        let rules = Share {
-            name: raw.name.into_inner(),
-            nfs: raw.nfs.unwrap_or(true),
-            smb: raw.smb.unwrap_or(true),
-            sftp: raw.sftp.unwrap_or(true),
-            webdav: raw.webdav.unwrap_or(true),
-            read_only: raw.read_only.unwrap_or(false),
-            networks: raw.networks.map(networks).transpose()?,
-            secure: raw.secure.unwrap_or(true),
-            only_from: raw.only_from.map(networks).transpose()?,
-            squash: squash.unwrap_or(Squash::Root),
-            anon_uid: raw.anon_uid.unwrap_or(NOBODY),
-            anon_gid: raw.anon_gid.unwrap_or(NOBODY),
-            users,
-            read_only_users: self.users(raw.read_only_users.unwrap_or_default(), config)?,
-            encrypt: encrypt.unwrap_or(false),
-            guest: raw.guest.unwrap_or(false),
-            common: raw.common.unwrap_or(false),
-        };
-        Ok(ShareConfig {
-            rules,
-            volume,
-            folder,
-            recycle_days: match raw.recycle {
-                None => None,
-                Some(raw) => match raw.get_ref() {
-                    RawRecycle::Word(false) => None,
-                    RawRecycle::Word(true) => Some(RECYCLE_DAYS),
-                    RawRecycle::Days(days) => Some(self.at(&raw, check_recycle_days(*days))?),
-                },
-            },
-            snapshots_shown: raw.snapshots_shown.unwrap_or(false),
-            normalize: raw.normalize.unwrap_or(false),
-            guard: self.optional(raw.guard, parse_guard)?.unwrap_or(GuardMode::Alert),
-            audit: self.optional(raw.audit, parse_audit)?.unwrap_or_default(),
-            time_machine,
-        })
-    }
-
-    fn writers(&self, users: Spanned<RawUsers>, config: &Config) -> Checked<Writers> {
-        let word = match users.get_ref() {
-            RawUsers::Word(word) => word,
-            RawUsers::List(names) => return Ok(Writers::Listed(self.users(names.clone(), config)?)),
-        };
-        match word.as_str() {
-            "all" => Ok(Writers::All),
-            _ => Err(self.wrong(
-                &users,
-                format!("users is \"all\" or a list: for the user '{word}' alone write users = [\"{word}\"]"),
-            )),
+        // A list alone lets in nobody else.
+        let has = |setting: &Setting| raw.settings.iter().any(|(key, _)| key.get_ref() == setting.key);
+        if has(&READ_ONLY_USERS) && !has(&USERS) {
+            share.users = Writers::Listed(Vec::new());
         }
-    }
-
-    fn users(&self, names: Vec<Spanned<String>>, config: &Config) -> Checked<Vec<String>> {
-        let known = |name: Spanned<String>| {
-            self.at(&name, config.check_entry(name.get_ref()))?;
-            Ok(name.into_inner())
-        };
-        names.into_iter().map(known).collect()
+        self.at(&raw.name, share.check().map_err(str::to_owned))?;
+        Ok(share)
     }
 }

@@ -130,6 +130,7 @@ fn complaints_name_the_place() {
     check(&with("[[share]]\nname = \"a\"\nvolume = \"t/v\"\nusers = 5"), ":7:9: ");
     check(&with("[[share]]\nname = \"a\"\nvolume = \"t/v\"\nnetworks = [\"10.0.0.0/33\"]"), "is no network");
     check(&with("[[share]]\nname = \"a\""), ":5:8: a share needs a volume");
+    check(&with("[[share]]\nname = \"a\"\nvalume = \"t/v\""), ":6:1: unknown key `valume`, did you mean `volume`?");
     let on_host = |folder: &str| with(&format!("[[share]]\nname = \"a\"\nfolder = \"{folder}\""));
     check(&on_host("photos"), ":6:10: 'photos' is no folder of this machine");
     check(&on_host("/srv/../etc"), "is no folder of this machine");

@@ -73,7 +73,7 @@ impl Config {
     fn numbers(&self) -> HashSet<u32> {
         let users = self.users.iter().flat_map(|u| [u.uid, u.gid].into_iter().chain(u.groups.iter().copied()));
         let groups = self.groups.iter().map(|group| group.gid);
-        let owners = self.shares.iter().flat_map(|share| [share.anon_uid, share.anon_gid]);
+        let owners = self.shares.iter().flat_map(|share| <[u32; 2]>::from(share.owner()));
         users.chain(groups).chain(owners).chain([NOBODY, u32::MAX]).collect()
     }
 

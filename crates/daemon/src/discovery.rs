@@ -52,7 +52,7 @@ impl Announcer {
             };
             let exports = served().filter(|share| reach_others(&networks(share)));
             let exports: Vec<_> = exports.map(|share| share.name.as_str()).collect();
-            let backups = served().filter(|share| share.time_machine.is_some() && share.smb && !share.read_only);
+            let backups = served().filter(|share| share.takes_backups());
             let backups: Vec<_> = backups.map(|share| share.name.as_str()).collect();
             announced(&config.discovery, name, self.id, &doors, &exports, &backups)
         });

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::ask::{self, Object, Op, Way};
+use larder_api::share::NORMALIZE;
 use larder_api::{
     ExplainRequest, ExplainedDoor, ExplainedObject, ExplainedOperation, Explanation, Failure, ReasonEffect,
 };
@@ -237,7 +238,7 @@ impl Question<'_> {
     /// Whether names are found in any Unicode form, where that makes a difference.
     fn forms(&self, share: &ShareConfig, reasons: &mut Reasons) {
         let is_plain = self.target.names.iter().all(|name| name.is_ascii());
-        match share.normalize {
+        match share.is_on(&NORMALIZE) {
             true if is_plain => {}
             true => reasons.push(ReasonEffect::Opens, "names match in any Unicode form (normalize = true)".to_owned()),
             false => reasons.bounds(true, "names match in the Unicode form alone that is stored (normalize = false)"),
@@ -337,7 +338,7 @@ impl Explaining {
         let share = config.shares.iter().find(|share| target.share.as_ref() == Some(&share.name));
         let share = share.ok_or_else(|| Failure::not_found("the share is gone"))?;
         let (files, root) = shares::found(share, &self.storage).await?;
-        Ok((if share.normalize { files.ignoring_forms() } else { files }, root))
+        Ok((if share.is_on(&NORMALIZE) { files.ignoring_forms() } else { files }, root))
     }
 
     /// The doors of a share, and what the user comes in as.
@@ -352,7 +353,7 @@ impl Explaining {
             Ok(()) => Ok(Who::User(&question.person)),
             Err(why) => Err(why.as_str()),
         };
-        let by_smb = login(smb_login).or_else(|why| if share.guest { Ok(Who::Guest) } else { Err(why) });
+        let by_smb = login(smb_login).or_else(|why| if share.lets_in_guests() { Ok(Who::Guest) } else { Err(why) });
         let servers = &self.servers;
         let door = |door, name, key, is_served| Asked { door, name, key, is_served };
         let web = servers.webdav_addr().or(servers.webdavs_addr()).is_some();

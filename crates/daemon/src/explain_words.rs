@@ -7,7 +7,7 @@ use larder_api::{ExplainedDoor, ExplainedReason, ReasonEffect};
 use larder_files::Files;
 use larder_fs::acl::{Rule, Who};
 use larder_fs::{Attr, Cred, FileKind, FsError, Grounds, ModeClass, Wish};
-use larder_people::{Listed, Network, Reason, Squashing, User, Why};
+use larder_people::{Listed, Network, Reason, Share, Squashing, User, Why};
 
 use super::explain::Asked;
 use super::shares;
@@ -148,12 +148,15 @@ impl EntranceWords<'_> {
             Reason::Encrypted => "clients that do not encrypt are refused".to_owned(),
             Reason::NoGuests => "nobody comes in without logging in".to_owned(),
             Reason::OtherShare(other) => format!("the app token is for the share '{other}' alone"),
-            Reason::NotListed => format!("neither users nor read_only_users names {user} or a group of theirs"),
+            Reason::NotListed => {
+                let [writers, readers] = [true, false].map(Share::list_key);
+                format!("neither {writers} nor {readers} names {user} or a group of theirs")
+            }
             Reason::Private(owner) => format!("it is for uid {owner} alone"),
             Reason::Listed(listed) => self.listed(listed),
             Reason::ReaderByList => "that list lets the user read alone".to_owned(),
             Reason::ReaderByToken => "the app token lets the user read alone".to_owned(),
-            Reason::ReadOnly if share.read_only => "the share is read-only".to_owned(),
+            Reason::ReadOnly if !share.is_writable() => "the share is read-only".to_owned(),
             Reason::ReadOnly => "the share is read-only: its files follow another machine's".to_owned(),
             Reason::ActsAs(_) => "acts as somebody else".to_owned(),
         }
@@ -168,10 +171,11 @@ impl EntranceWords<'_> {
 
     fn listed(&self, listed: Listed<'_>) -> String {
         let user = &self.user.name;
-        let list = |may_write: bool| if may_write { "users" } else { "read_only_users" };
         match listed {
-            Listed::Name { may_write } => format!("{} names {user}", list(may_write)),
-            Listed::Group { name, may_write } => format!("{} names @{name}, and {user} is in it", list(may_write)),
+            Listed::Name { may_write } => format!("{} names {user}", Share::list_key(may_write)),
+            Listed::Group { name, may_write } => {
+                format!("{} names @{name}, and {user} is in it", Share::list_key(may_write))
+            }
             Listed::All => "the share is for all users".to_owned(),
             Listed::Guest => "the share is open to guests".to_owned(),
         }

@@ -9,20 +9,16 @@ use larder_config::edit::Editor;
 use larder_config::group::GROUP_SIGN;
 use larder_config::membership::{new_group, objection};
 use larder_config::user::Accounts;
-use larder_config::{Config, GroupConfig, ShareConfig, Writers, check_user_name};
+use larder_config::{Config, GroupConfig, check_user_name};
 use larder_document::known::{no_such_group, no_such_user};
 
 pub fn status(group: &GroupConfig, config: &Config) -> GroupStatus {
     let entry = format!("{GROUP_SIGN}{}", group.name);
-    let lists = |share: &&ShareConfig| {
-        let writes = matches!(&share.users, Writers::Listed(names) if names.contains(&entry));
-        writes || share.read_only_users.contains(&entry)
-    };
     GroupStatus {
         name: group.name.clone(),
         gid: group.gid,
         members: config.members(group),
-        shares: config.shares.iter().filter(lists).map(|share| share.name.clone()).collect(),
+        shares: config.shares.iter().filter(|share| share.lists(&entry)).map(|share| share.name.clone()).collect(),
     }
 }
 

@@ -7,7 +7,7 @@ use larder_api::{
     UserPassword, UserRemoved, UserRole, UserStatus,
 };
 use larder_base::task;
-use larder_people::PasswordHash;
+use larder_people::{Door, PasswordHash};
 
 use super::factors;
 use larder_config::edit::{Editor, Saved, Staged};
@@ -153,7 +153,7 @@ pub fn gone_but_for(name: &str, failure: Failure) -> Failure {
 /// The effect of removing `name`, by the configurations before and after it.
 pub fn removed(name: &str, before: &Config, after: &Config) -> UserRemoved {
     let had = |share: &str| before.shares.iter().any(|s| s.name == share && !s.is_for_nobody());
-    let lost = after.shares.iter().filter(|share| share.smb && share.is_for_nobody() && had(&share.name));
+    let lost = after.shares.iter().filter(|share| share.offers(Door::SMB) && share.is_for_nobody() && had(&share.name));
     UserRemoved {
         uid: before.users.iter().find(|user| user.name == name).map_or(0, |user| user.uid),
         shares_for_nobody: lost.map(|share| share.name.clone()).collect(),

@@ -8,9 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use larder_api::Failure;
+use larder_api::share::RECYCLE;
 use larder_base::passed;
 use larder_files::{Age, Files};
 use larder_keep::Storage;
+use larder_people::Door;
 
 use super::shares;
 use larder_config::ShareConfig;
@@ -60,10 +62,11 @@ impl Bins {
     fn shares(&self) -> Vec<(ShareConfig, u32)> {
         let served = |share: &ShareConfig| {
             let by_web = self.servers.webdav_addr().or(self.servers.webdavs_addr());
-            share.smb && self.servers.smb_addr().is_some() || share.webdav && by_web.is_some()
+            share.offers(Door::SMB) && self.servers.smb_addr().is_some()
+                || share.offers(Door::Webdav) && by_web.is_some()
         };
         let config = self.document.config();
         let with_bins = config.shares.iter().filter(|share| served(share));
-        with_bins.filter_map(|share| Some((share.clone(), share.recycle_days?))).collect()
+        with_bins.filter_map(|share| Some((share.clone(), share.number(&RECYCLE)?))).collect()
     }
 }

@@ -2,27 +2,25 @@
 
 use std::sync::Arc;
 
-use larder_api::{Failure, ShareStatus, VolumeStatus};
+use larder_api::setting::Setting;
+use larder_api::share::{NORMALIZE, SETTINGS};
+use larder_api::{Failure, SharePeople, ShareStatus, VolumeStatus};
 use larder_base::task;
 use larder_files::Files;
-use larder_files::audit::FileActs;
-use larder_files::guard::GuardMode;
 use larder_fs::{Attr, Cred, FileKind, FsError, Ino, NameMatch};
 use larder_keep::Storage;
-use larder_people::Share;
+use larder_people::{Door, Share};
 use larder_volume::Volume;
 
 use larder_config::edit::Editor;
 use larder_config::machine;
-use larder_config::share::{TimeMachine, audit_words, guard_word};
-use larder_config::{Config, Network, PoolConfig, ShareConfig, Squash, VolumeName, Writers};
-use larder_document::Secrets;
-use larder_document::{Standing, Wait};
+use larder_config::{Config, Network, PoolConfig, ShareConfig, VolumeName};
+use larder_document::{Secrets, Standing, Wait};
 
 /// The rules of a share as the doors have them. Where the files follow another machine's, a client is told beforehand that
 /// nothing can be changed.
 pub(super) fn rules(share: &ShareConfig, files: &Files) -> Arc<Share> {
-    Arc::new(Share { read_only: share.read_only || files.is_followed(), ..share.rules.clone() })
+    Arc::new(Share { read_only: !share.is_writable() || files.is_followed(), ..share.rules.clone() })
 }
 
 /// The tree of a share and the folder in it.
@@ -84,87 +82,38 @@ async fn found_on_host(share: &ShareConfig, storage: &Storage) -> Result<(Files,
 /// A share with its standing, as commands and the page show it.
 pub(super) fn status(share: &ShareConfig, config: &Config, standing: &Standing) -> ShareStatus {
     let networks = share.nfs_networks();
-    let listed = share.users.names();
-    let readers = readers(share);
+    // Of NFS alone, and it is closed.
+    let is_moot = |setting: &Setting| setting.nfs_alone && !share.offers(Door::NFS);
+    let values = || SETTINGS.into_iter().map(|setting| (setting, share.value(setting)));
+    let own = values().filter(|(setting, value)| !ShareStatus::has_apart(setting) && !value.is_null());
+    let options = values().filter(|(setting, _)| !is_moot(setting));
     ShareStatus {
         name: share.name.clone(),
         volume: share.volume.as_ref().map(VolumeName::to_string).unwrap_or_default(),
         folder: share.folder.clone(),
         nfs: networks.as_ref().map(|_| export_path(&share.name)),
-        smb: share.smb.then(|| share.name.clone()),
-        read_only: share.read_only,
-        squash: share.squash.word().to_owned(),
+        smb: share.offers(Door::SMB).then(|| share.name.clone()),
         networks: networks.iter().flatten().map(Network::to_string).collect(),
-        secure: share.secure,
         reached: config.ways_around(share),
-        users: listed.iter().chain(&readers).cloned().collect(),
-        read_only_users: readers,
-        everybody: share.guest || share.users == Writers::All,
+        people: SharePeople::new(share.writers(), share.readers(), share.is_for_all()),
         nfs_rule: nfs_rule(share),
         smb_rule: smb_rule(share),
-        sftp: share.sftp,
-        webdav: share.webdav,
-        options: options(share),
-        recycle_days: share.recycle_days,
-        snapshots_shown: share.snapshots_shown,
-        normalize: share.normalize,
-        guard: guard_word(share.guard).to_owned(),
-        audit: audit_words(share.audit),
-        time_machine: share.time_machine.map(TimeMachine::word),
+        options: options.filter_map(|(setting, value)| setting.word(&value)).collect(),
         fault: standing.why().map(|why| why.message.clone()),
         rests: standing.wait() == Some(Wait::Elsewhere),
         locked: standing.wait() == Some(Wait::Key),
         action: standing.why().and_then(|why| why.action.clone()),
+        settings: own.map(|(setting, value)| (setting.name.to_owned(), value)).collect(),
     }
-}
-
-/// The entries that let in to read alone. A name in both lists may write (`share.nearest_name_decides`).
-fn readers(share: &ShareConfig) -> Vec<String> {
-    let writers = share.users.names();
-    share.read_only_users.iter().filter(|name| !writers.contains(name)).cloned().collect()
-}
-
-/// What differs from a share without options, but for the lists and the doors.
-fn options(share: &ShareConfig) -> Vec<String> {
-    let mut options = Vec::new();
-    let mut say = |is_so: bool, what: &str| {
-        if is_so {
-            options.push(what.to_owned());
-        }
-    };
-    say(share.read_only, "read-only");
-    say(share.common, "common");
-    say(share.guest, "guests");
-    say(share.encrypt, "encrypted SMB");
-    say(share.snapshots_shown, "shows .snapshots");
-    say(share.time_machine.is_some(), "Time Machine");
-    say(share.guard == GuardMode::Off, "no guard");
-    say(share.guard == GuardMode::Block, "guard blocks");
-    say(share.audit != FileActs::NONE, &format!("audits {}", audit_words(share.audit)));
-    say(share.nfs && share.squash == Squash::All, "NFS squashes all");
-    say(share.nfs && share.squash == Squash::None, "NFS trusts root");
-    say(share.nfs && !share.secure, "NFS from any port");
-    if let Some(days) = share.recycle_days {
-        options.push(format!("recycles for {days} d"));
-    }
-    if let Some(bound) = &share.only_from {
-        let places = bound.iter().map(Network::to_string).collect::<Vec<_>>().join(" ");
-        options.push(format!("only from {}", if places.is_empty() { "nowhere" } else { &places }));
-    }
-    options
 }
 
 /// The NFS clients that are let in, in words.
 fn nfs_rule(share: &ShareConfig) -> String {
-    let Some(networks) = share.nfs_networks() else {
-        return if share.nfs { "no: it is for certain users".to_owned() } else { "no".to_owned() };
-    };
-    let places = match &share.networks {
-        None if share.only_from.is_none() => "this machine".to_owned(),
-        _ if networks.is_empty() => "nowhere".to_owned(),
-        _ => networks.iter().map(Network::to_string).collect::<Vec<_>>().join(" "),
-    };
-    format!("{places}{}", if share.read_only { ", read-only" } else { "" })
+    match share.nfs_places() {
+        Some(places) => format!("{places}{}", if share.is_writable() { "" } else { ", read-only" }),
+        None if share.offers(Door::NFS) => "no: it is for certain users".to_owned(),
+        None => "no".to_owned(),
+    }
 }
 
 /// How NFS of a share is opened to one more machine.
@@ -176,19 +125,19 @@ pub(super) fn opening(share: &ShareConfig) -> String {
 
 /// The SMB users that are let in, in words.
 fn smb_rule(share: &ShareConfig) -> String {
-    if !share.smb {
+    if !share.offers(Door::SMB) {
         return "no".to_owned();
     }
-    if share.guest {
-        return if share.read_only { "anybody, read-only" } else { "anybody" }.to_owned();
+    if share.lets_in_guests() {
+        return if share.is_writable() { "anybody" } else { "anybody, read-only" }.to_owned();
     }
-    let readers = readers(share);
-    let mut parts = match &share.users {
-        Writers::All => vec!["all users".to_owned()],
-        Writers::Listed(names) if names.is_empty() => Vec::new(),
-        Writers::Listed(names) => vec![names.join(" ")],
+    let readers = share.readers();
+    let mut parts = match share.writers() {
+        _ if share.is_for_all() => vec!["all users".to_owned()],
+        [] => Vec::new(),
+        names => vec![names.join(" ")],
     };
-    if share.read_only && !parts.is_empty() {
+    if !share.is_writable() && !parts.is_empty() {
         parts.push("read-only".to_owned());
     }
     if !readers.is_empty() {
@@ -197,7 +146,7 @@ fn smb_rule(share: &ShareConfig) -> String {
     if parts.is_empty() {
         return "nobody".to_owned();
     }
-    if share.common {
+    if share.common_owner().is_some() {
         parts.push("in common".to_owned());
     }
     parts.join(", ")
@@ -272,17 +221,10 @@ fn some_of(names: &[&str]) -> String {
 /// A share as `up` and `volume create` make it: NFS for this machine alone, root is the owner.
 pub fn default_share(name: &str, volume: Option<VolumeName>, config: &Config) -> ShareConfig {
     let (uid, gid) = config.users.first().map_or_else(machine::owner, |u| (u.uid, u.gid));
-    ShareConfig {
-        rules: Share { anon_uid: uid, anon_gid: gid, ..Share::new(name) },
-        volume,
-        folder: String::new(),
-        recycle_days: None,
-        snapshots_shown: false,
-        normalize: true,
-        guard: GuardMode::Alert,
-        audit: FileActs::NONE,
-        time_machine: None,
-    }
+    let mut share = ShareConfig::new(Share { anon_uid: uid, anon_gid: gid, ..Share::new(name) }, volume);
+    // A declared value cannot be refused.
+    let _ = share.set(&NORMALIZE, true.into());
+    share
 }
 
 /// An imported pool. One that the file knows keeps its shares; of another all volumes are shared whose names are free.
@@ -379,7 +321,11 @@ mod tests {
     fn a_status_tells_readers_from_writers() {
         let check = |options: &str, users: &[&str], readers: &[&str]| {
             let (_, _, status) = told(options);
-            assert_eq!((status.users, status.read_only_users), (owned(users), owned(readers)), "{options}");
+            assert_eq!(
+                (status.people.users, status.people.read_only_users),
+                (owned(users), owned(readers)),
+                "{options}"
+            );
         };
         check("users = [\"ann\"]\nread_only_users = [\"bob\"]", &["ann", "bob"], &["bob"]);
         check("users = \"all\"\nread_only_users = [\"bob\"]", &["bob"], &["bob"]);

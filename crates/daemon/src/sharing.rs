@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use larder_api::{Failure, ShareAdd, ShareChange, ShareChanged, ShareStatus, ShareUsers};
+use larder_api::share::{ENCRYPT, NFS, SETTINGS};
+use larder_api::{Failure, ShareAdd, ShareChange, ShareChanged, ShareStatus};
 use larder_fs::{Cred, FileKind, FsError, Ino, NameMatch, SetAttr};
 use larder_keep::Storage;
 use larder_volume::Volume;
@@ -11,10 +12,8 @@ use super::volumes::only_volume;
 use super::{shares, translate};
 use larder_config::edit::Editor;
 use larder_config::group::GROUP_SIGN;
-use larder_config::share::{TimeMachine, check_time_machine, parse_audit, parse_guard};
 use larder_config::{
-    Config, ShareConfig, VolumeName, Writers, check_folder, check_host_folder, check_recycle_days, check_share_name,
-    parse_networks, parse_squash,
+    Config, ShareConfig, VolumeName, check_folder, check_host_folder, check_share_name, parse_networks,
 };
 use larder_document::known::{no_such_group, no_such_user};
 use larder_document::{Document, State};
@@ -40,51 +39,17 @@ fn new_share(request: &ShareAdd, volume: Option<VolumeName>, config: &Config) ->
         None => check_host_folder(folder, config),
     };
     let folder = request.folder.as_deref().map(check).transpose().map_err(Failure::invalid)?;
-    let mut share = ShareConfig { folder: folder.unwrap_or_default(), ..shares::default_share(name, volume, config) };
+    let mut share = shares::default_share(name, volume, config);
+    share.folder = folder.unwrap_or_default();
     change(&mut share, &request.change, config)?;
     // Said as it is: nobody should have to know the rule to read the file.
-    share.nfs = share.nfs && (share.nfs_networks().is_some() || request.change.nfs.is_some());
+    share.nfs = share.nfs && (share.nfs_networks().is_some() || request.change.is_on(&NFS).is_some());
     Ok(share)
 }
 
 /// Carries out what the request names.
 fn change(share: &mut ShareConfig, change: &ShareChange, config: &Config) -> Result<(), Failure> {
-    let known = |names: &[String]| names.iter().try_for_each(|name| known_entry(config, name));
-    match &change.users {
-        Some(ShareUsers::All) => share.users = Writers::All,
-        Some(ShareUsers::Listed(names)) => {
-            known(names)?;
-            share.users = Writers::Listed(names.clone());
-        }
-        None => {}
-    }
-    known(&change.add_users)?;
-    match &mut share.users {
-        Writers::Listed(names) => {
-            names.extend(change.add_users.iter().filter(|name| !names.contains(name)).cloned().collect::<Vec<_>>());
-            names.retain(|name| !change.remove_users.contains(name));
-            share.read_only_users.retain(|name| !change.add_users.contains(name));
-        }
-        Writers::All if change.add_users.is_empty() && change.remove_users.is_empty() => {}
-        Writers::All => {
-            return Err(Failure::invalid(format!("the share '{}' is for all users", share.name))
-                .action("say for whom it is instead: --users ann,bob"));
-        }
-    }
-    share.read_only_users.retain(|name| !change.remove_users.contains(name));
-    if let Some(names) = &change.read_only_users {
-        known(names)?;
-        share.read_only_users = names.clone();
-    }
-    share.common = change.common.unwrap_or(share.common);
-    share.guest = change.guest.unwrap_or(share.guest);
-    share.read_only = change.read_only.unwrap_or(share.read_only);
-    share.nfs = change.nfs.unwrap_or(share.nfs);
-    share.smb = change.smb.unwrap_or(share.smb);
-    share.sftp = change.sftp.unwrap_or(share.sftp);
-    share.webdav = change.webdav.unwrap_or(share.webdav);
-    share.anon_uid = change.anon_uid.unwrap_or(share.anon_uid);
-    share.anon_gid = change.anon_gid.unwrap_or(share.anon_gid);
+    share.change_people(change, |entry| known_entry(config, entry))?;
     if let Some(volume) = &change.volume {
         let volume = VolumeName::parse(volume).map_err(Failure::invalid)?;
         let known = config.pool(&volume.pool).is_some();
@@ -100,43 +65,20 @@ fn change(share: &mut ShareConfig, change: &ShareChange, config: &Config) -> Res
             Some(_) => check_folder(folder).map_err(Failure::invalid)?,
         };
     }
-    if let Some(bound) = &change.only_from {
-        share.only_from =
-            Some(parse_networks(bound).map_err(Failure::invalid)?).filter(|networks| !networks.is_empty());
-    }
-    share.encrypt = change.encrypt.unwrap_or(share.encrypt);
-    share.secure = change.secure.unwrap_or(share.secure);
     if change.usual_networks {
         share.networks = None;
     }
-    share.snapshots_shown = change.snapshots_shown.unwrap_or(share.snapshots_shown);
-    if share.snapshots_shown && share.volume.is_none() {
-        return Err(Failure::invalid("a folder of this machine has no snapshots").action("share a volume to have them"));
-    }
-    share.normalize = change.normalize.unwrap_or(share.normalize);
-    if let Some(word) = &change.guard {
-        share.guard = parse_guard(word).map_err(Failure::invalid)?;
-    }
-    if let Some(words) = &change.audit {
-        share.audit = parse_audit(words).map_err(Failure::invalid)?;
-    }
-    if let Some(word) = &change.time_machine {
-        share.time_machine = TimeMachine::parse(word).map_err(Failure::invalid)?;
-    }
-    share.recycle_days = match change.recycle_days {
-        None => share.recycle_days,
-        Some(0) => None,
-        Some(days) => Some(check_recycle_days(days).map_err(Failure::invalid)?),
-    };
     if let Some(networks) = &change.networks {
         share.networks = Some(parse_networks(networks).map_err(Failure::invalid)?);
-        share.nfs = change.nfs.unwrap_or(true);
+        share.nfs = true;
     }
-    if let Some(word) = &change.squash {
-        share.squash = parse_squash(word).map_err(Failure::invalid)?;
+    for setting in SETTINGS.into_iter().filter(|setting| !ShareChange::has_apart(setting)) {
+        if let Some(asked) = change.settings.get(setting.name).filter(|asked| !asked.is_null()) {
+            let set = setting.granted(asked.clone()).and_then(|value| share.set(setting, value));
+            set.map_err(Failure::invalid)?;
+        }
     }
-    check_time_machine(share.time_machine, share.volume.as_ref(), &share.folder, share.smb)
-        .map_err(Failure::invalid)?;
+    share.check().map_err(Failure::invalid)?;
     no_contradiction(share, change)
 }
 
@@ -144,7 +86,8 @@ fn change(share: &mut ShareConfig, change: &ShareChange, config: &Config) -> Res
 fn no_contradiction(share: &ShareConfig, change: &ShareChange) -> Result<(), Failure> {
     let name = &share.name;
     let word = larder_base::shell::word(std::path::Path::new(name));
-    if change.nfs == Some(true) && share.nfs_networks().is_none() {
+    let is_wanted = change.is_on(&NFS) == Some(true);
+    if is_wanted && share.nfs_networks().is_none() {
         let message = format!(
             "the share '{name}' is for certain users, and NFS cannot tell who asks: it is exported only to networks whose \
              machines are trusted"
@@ -152,8 +95,8 @@ fn no_contradiction(share: &ShareConfig, change: &ShareChange) -> Result<(), Fai
         return Err(Failure::invalid(message)
             .action(format!("name them, as in: larder share set {word} --network 192.168.1.7; or leave NFS out")));
     }
-    let exports = change.nfs == Some(true) || change.networks.as_ref().is_some_and(|networks| !networks.is_empty());
-    if change.encrypt == Some(true) && exports && share.nfs {
+    let exports = is_wanted || change.networks.as_ref().is_some_and(|networks| !networks.is_empty());
+    if change.is_on(&ENCRYPT) == Some(true) && exports && share.nfs {
         let message = format!("the share '{name}' would refuse SMB that is not encrypted, and NFS never encrypts");
         return Err(Failure::invalid(message).action("say --nfs=no, or leave --encrypt out"));
     }
@@ -178,22 +121,17 @@ async fn make_folder(
     config: &Config,
     made: &mut MadeFolders,
 ) -> Result<(), FsError> {
-    let only = match &share.users {
-        Writers::Listed(names) if share.read_only_users.is_empty() && !share.common => match names.as_slice() {
-            [only] => config.users.iter().find(|user| user.name == *only),
-            _ => None,
-        },
-        _ => None,
-    };
+    let only = share.only_user().and_then(|only| config.users.iter().find(|user| user.name == only));
+    let (owner_uid, owner_gid) = share.owner();
     let (mode, uid, gid) = match only {
         Some(user) => (PRIVATE_MODE, user.uid, user.gid),
-        None if share.common => (COMMON_MODE, share.anon_uid, share.anon_gid),
-        None => (SHARED_MODE, share.anon_uid, share.anon_gid),
+        None if share.common_owner().is_some() => (COMMON_MODE, owner_uid, owner_gid),
+        None => (SHARED_MODE, owner_uid, owner_gid),
     };
     let (mut at, parts) = (Ino::ROOT, shares::parts(&share.folder));
     for (n, name) in parts.iter().enumerate() {
         let is_last = n + 1 == parts.len();
-        let (mode, uid, gid) = if is_last { (mode, uid, gid) } else { (SHARED_MODE, share.anon_uid, share.anon_gid) };
+        let (mode, uid, gid) = if is_last { (mode, uid, gid) } else { (SHARED_MODE, owner_uid, owner_gid) };
         let set = SetAttr { mode: Some(mode), uid: Some(uid), gid: Some(gid), ..SetAttr::default() };
         at = match volume.mkdir(&Cred::root(), at, name.as_bytes(), set).await {
             Ok((new, _)) => {
@@ -224,7 +162,7 @@ async fn remove_folders(volume: &Volume, made: MadeFolders) {
 
 /// Becoming common changes no file that is there.
 async fn left_to_others(volume: &Volume, name: &VolumeName, share: &ShareConfig) -> Option<String> {
-    let (uid, gid) = (share.anon_uid, share.anon_gid);
+    let (uid, gid) = share.common_owner()?;
     let root = shares::root_of(volume, &share.folder).await.ok()?;
     let entries = volume.readdir(&Cred::root(), root.id.ino, 0, 1, false).await.ok()?.entries;
     if root.uid == uid && entries.is_empty() {
@@ -326,7 +264,7 @@ impl Sharing {
     async fn changed(&self, state: &State, name: &str) -> Result<ShareChanged, Failure> {
         let share = state.config.shares.iter().find(|share| share.name == name).ok_or_else(|| no_such_share(name))?;
         let mut notes = share.notes(&state.config);
-        if let (true, Some(name)) = (share.common, &share.volume)
+        if let Some(name) = &share.volume
             && let Ok(volume) = self.storage.volume(name).await
         {
             notes.extend(left_to_others(&volume, name, share).await);
@@ -338,6 +276,11 @@ impl Sharing {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use larder_api::ShareUsers;
+    use larder_api::setting::Setting;
+    use larder_api::share::{COMMON, READ_ONLY};
+    use larder_config::Writers;
+
     use super::*;
 
     fn config(options: &str) -> Config {
@@ -355,15 +298,20 @@ mod tests {
             let mut share = config.shares[0].clone();
             assert_eq!(change(&mut share, &what, &config).is_ok(), allowed, "{options} {what:?}");
         };
-        let nfs = || ShareChange { nfs: Some(true), ..ShareChange::default() };
+        let with = |settings: &[(&Setting, bool)]| {
+            let mut change = ShareChange::default();
+            settings.iter().for_each(|(setting, is_on)| change.set(setting, (*is_on).into()));
+            change
+        };
+        let nfs = || with(&[(&NFS, true)]);
         let network = || Some(vec!["10.0.0.1".to_owned()]);
         check("", nfs(), true);
         check("users = [\"ann\"]", nfs(), false);
         check("users = [\"ann\"]", ShareChange { networks: network(), ..nfs() }, true);
-        check("", ShareChange { encrypt: Some(true), ..nfs() }, false);
-        check("", ShareChange { encrypt: Some(true), networks: network(), ..ShareChange::default() }, false);
-        check("", ShareChange { encrypt: Some(true), ..ShareChange::default() }, true);
-        check("", ShareChange { encrypt: Some(true), nfs: Some(false), ..ShareChange::default() }, true);
+        check("", with(&[(&NFS, true), (&ENCRYPT, true)]), false);
+        check("", ShareChange { networks: network(), ..with(&[(&ENCRYPT, true)]) }, false);
+        check("", with(&[(&ENCRYPT, true)]), true);
+        check("", with(&[(&ENCRYPT, true), (&NFS, false)]), true);
     }
 
     #[test]
@@ -380,12 +328,13 @@ mod tests {
         };
         let users = Some(ShareUsers::Listed(vec!["ann".into()]));
         let share = |config: Config| config.shares.into_iter().next().unwrap();
-        let change = ShareChange { users, read_only: Some(false), ..ShareChange::default() };
+        let mut change = ShareChange { users, ..ShareChange::default() };
+        change.set(&READ_ONLY, false.into());
         let after = share(set(&change).unwrap());
         assert_eq!((after.users.clone(), after.read_only), (Writers::Listed(vec!["ann".into()]), false));
         let networks = Some(vec!["10.0.0.0/8".to_owned(), "private".to_owned()]);
-        let change =
-            ShareChange { networks, remove_users: vec!["ann".into()], common: Some(true), ..ShareChange::default() };
+        let mut change = ShareChange { networks, remove_users: vec!["ann".into()], ..ShareChange::default() };
+        change.set(&COMMON, true.into());
         let after = share(set(&change).unwrap());
         assert_eq!((after.networks.as_ref().unwrap().len(), after.common), (7, true));
         assert_eq!(after.users, Writers::Listed(Vec::new()));

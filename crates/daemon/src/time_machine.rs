@@ -238,7 +238,7 @@ impl Backups {
     fn targets(&self) -> Targets {
         let config = self.document.config();
         let mut targets = Targets::new();
-        for share in config.shares.iter().filter(|share| share.time_machine.is_some()) {
+        for share in config.shares.iter().filter(|share| share.takes_backups()) {
             if let Some(volume) = &share.volume {
                 targets.entry(volume.clone()).or_default().insert(share.folder.clone());
             }

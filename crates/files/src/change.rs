@@ -33,37 +33,47 @@ use larder_fs::{
 
 use crate::audit::is_acl;
 use crate::facts::{Act, Change, Duty, Name, Outcome, does};
+use crate::guarded::Seen;
 use crate::{Files, Open, Uses, audited, bound, forms, guarded, recall, recycle};
 
 impl Files {
-    /// Does `act` with the names that are stored, and all duties of a change. `files.data_unboxed`
+    /// Does `act` with the names that are stored, and all duties of a change. It is compiled for each act: the duties are apart.
     pub(crate) async fn change<'a, T: Outcome, F: Future<Output = FsResult<T>>>(
         &self,
         mut change: Change<'a>,
         act: impl FnOnce([Name<'a>; 2]) -> F,
     ) -> FsResult<T> {
-        self.check_unblocked(change.cred)?;
-        forms::before(self, &mut change).await;
-        bound::before(self, &change).await?;
-        let seen = guarded::before(self, &change).await;
-        recall::before(self, &change).await?;
-        let kept = recycle::before(self, &change).await.map(|kept| kept.and_then(T::kept));
-        let done = match kept.transpose() {
+        let (seen, kept) = self.before(&mut change).await?;
+        let done = match kept.map(|kept| kept.and_then(T::kept)).transpose() {
             Some(done) => done,
             None => {
                 does(Duty::Tree);
                 act(change.names()).await
             }
         };
-        if let Ok(done) = &done {
-            guarded::after(self, &change, &seen, done);
-            audited::after(self, &change, done).await;
+        self.after(&change, &seen, done.as_ref().ok().map(|done| done as &dyn Outcome)).await;
+        done
+    }
+
+    /// Returns what the guard has seen, and what a bin has kept. `files.data_unboxed`
+    async fn before(&self, change: &mut Change<'_>) -> FsResult<(Seen, FsResult<Option<(Attr, Changed)>>)> {
+        self.check_unblocked(change.cred)?;
+        forms::before(self, change).await;
+        bound::before(self, change).await?;
+        let seen = guarded::before(self, change).await;
+        recall::before(self, change).await?;
+        Ok((seen, recycle::before(self, change).await))
+    }
+
+    async fn after(&self, change: &Change<'_>, seen: &Seen, done: Option<&dyn Outcome>) {
+        if let Some(done) = done {
+            guarded::after(self, change, seen, done);
+            audited::after(self, change, done).await;
         }
         // Nobody caches what has no name.
         if !matches!(change.act, Act::Unnamed) {
             self.await_witnesses().await;
         }
-        done
     }
 
     /// Writes `data` at `offset` (in bytes), all or nothing, after other clients have given back their caches.

@@ -1,5 +1,6 @@
 //! Tables and the status tree, as text. Pure: values in, text out.
 
+use larder_api::share::{SFTP, WEBDAV};
 use larder_api::{
     CheckResult, GroupStatus, KeySlot, KeysStatus, OwnerKind, OwnerUse, PoolChangePlan, PoolHistory, PoolListed,
     PoolMoving, PoolWorth, SealingStatus, ShareStatus, TokenStatus, UserKey, UserStatus, VolumeStatus,
@@ -290,17 +291,11 @@ pub(crate) fn share_list(shares: &[ShareStatus]) -> String {
     }
     let mut rows = vec![row(["NAME", "VOLUME", "NFS FROM", "NFS ROOT", "SMB FOR", "ALSO", "OPTIONS", "FAULT"])];
     for s in shares {
-        let root = match s.squash.as_str() {
-            _ if s.nfs.is_none() => "-",
-            "root" => "owner",
-            "all" => "all are the owner",
-            _ => "root",
-        };
         rows.push(vec![
             s.name.clone(),
             if s.volume.is_empty() { s.folder.clone() } else { s.volume.clone() },
             s.nfs_rule.clone(),
-            root.to_owned(),
+            s.root_over_nfs().to_owned(),
             s.smb_rule.clone(),
             also(s),
             if s.options.is_empty() { "-".to_owned() } else { s.options.join(", ") },
@@ -311,7 +306,7 @@ pub(crate) fn share_list(shares: &[ShareStatus]) -> String {
     for (share, way) in shares.iter().flat_map(|s| s.reached.iter().map(|way| (&s.name, way))) {
         text.push_str(&format!("\n'{}' is for certain users, and its files are reached {}", shown(share), shown(way)));
     }
-    if shares.iter().any(|s| !s.networks.is_empty()) {
+    if shares.iter().any(|s| !s.machines().is_empty()) {
         text.push_str("\nNFS asks for no password: anybody on these machines is whoever he says");
     }
     text
@@ -319,7 +314,7 @@ pub(crate) fn share_list(shares: &[ShareStatus]) -> String {
 
 /// The doors that show all shares that a user may use, at one address.
 fn also(share: &ShareStatus) -> String {
-    match (share.sftp, share.webdav) {
+    match (share.is_on(&SFTP), share.is_on(&WEBDAV)) {
         (true, true) => "SFTP WebDAV",
         (true, false) => "SFTP",
         (false, true) => "WebDAV",

@@ -59,7 +59,7 @@ pub(crate) fn text(
     }
     if let (Some(nfs), Some(addr)) = (&ready.nfs, servers.nfs_addr()) {
         let export = nfs.export.as_deref().unwrap_or("/");
-        let share = shares.iter().find(|share| share.nfs == nfs.export);
+        let share = shares.iter().find(|share| share.export() == nfs.export.as_deref());
         text.push_str(&nfs_text(addr, export, share));
     }
     if let (Some(smb), Some(addr)) = (&ready.smb, servers.smb_addr()) {
@@ -104,11 +104,11 @@ fn next_command(data: &Path) -> String {
 
 /// A share that only this machine may use comes with the line that opens it, and with addresses that work here.
 fn nfs_text(addr: SocketAddr, export: &str, share: Option<&ShareStatus>) -> String {
-    let here_alone = share.is_none_or(|share| !reach_others(&share.networks));
+    let here_alone = share.is_none_or(|share| !reach_others(share.machines()));
     let host = if here_alone { machine::host_local(addr) } else { machine::host_outward(addr) };
     let (host, port) = (bracketed(&host), addr.port());
     let places = match share {
-        Some(share) if !here_alone => share.networks.join(" "),
+        Some(share) if !here_alone => share.machines().join(" "),
         _ => "this machine alone".to_owned(),
     };
     let mut text = format!("\nNFS from {places} (no password: anybody on these machines is whoever he says)\n");
@@ -117,7 +117,7 @@ fn nfs_text(addr: SocketAddr, export: &str, share: Option<&ShareStatus>) -> Stri
             "  open it   larder up --nfs-allow 192.168.1.7      (one machine, or a network: 192.168.1.0/24)\n",
         );
     }
-    if share.is_none_or(|share| share.secure) {
+    if !share.is_some_and(ShareStatus::takes_any_port) {
         text.push_str("            clients use ports below 1024, as root does; any port: larder up --nfs-any-port\n");
     }
     text.push_str(&format!(

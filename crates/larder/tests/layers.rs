@@ -73,7 +73,6 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "larder-discovery",
             "larder-doors",
             "larder-facts",
-            "larder-files",
             "larder-fuse",
             "larder-keep",
             "larder-people",

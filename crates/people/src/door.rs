@@ -23,3 +23,10 @@ pub enum Door {
         private_to: Option<u32>,
     },
 }
+
+impl Door {
+    /// NFS, from a port that may come in.
+    pub const NFS: Door = Door::Nfs { port: None };
+    /// SMB, by a client that encrypts.
+    pub const SMB: Door = Door::Smb { encrypts: true };
+}

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use larder_fs::Cred;
 
-use crate::{Door, Listed, NOBODY, Network, Share, Squash, User};
+use crate::{Door, Listed, NOBODY, Network, Share, Squash, Squashing, User};
 
 /// Ports below this one need root on the client (IPPORT_RESERVED of netinet/in.h).
 const RESERVED_PORTS_END: u16 = 1024;
@@ -72,17 +72,6 @@ impl Rights {
     pub fn cred_of(&self, user: Option<&User>) -> Cred {
         self.cred(user.map(|user| (user.uid, user.gid, user.gids.iter().copied())))
     }
-}
-
-/// What makes somebody else of a caller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Squashing {
-    /// `share.common_has_one_owner`
-    Common,
-    /// `squash = "all"`
-    All,
-    /// `squash = "root"`, if the caller is root.
-    Root,
 }
 
 /// One rule that shut out, bounded the way or let in.
@@ -216,7 +205,7 @@ impl Share {
         match (door, who) {
             (Door::Nfs { port }, _) => self.of_machine(from, port, why),
             (Door::Mount { private_to }, Who::User(user)) => self.of_mount(user, private_to, why),
-            (Door::Smb { encrypts: false }, _) if self.encrypt => Err(Reason::Unencrypted),
+            (Door::Smb { encrypts: false }, _) if self.requires_encryption() => Err(Reason::Unencrypted),
             (_, Who::User(user)) => {
                 self.place_of_people(from, door, why)?;
                 self.of_user(user, why)
@@ -251,30 +240,30 @@ impl Share {
             return Err(Reason::Port(port));
         }
         why.push_if(self.secure, Reason::ReservedPorts);
-        why.push_if(self.read_only, Reason::ReadOnly);
-        let (squash, squashing) = match self.squash {
-            _ if self.common => (Squash::All, Some(Squashing::Common)),
-            Squash::All => (Squash::All, Some(Squashing::All)),
-            Squash::Root => (Squash::Root, Some(Squashing::Root)),
-            Squash::None => (Squash::None, None),
+        why.push_if(!self.is_writable(), Reason::ReadOnly);
+        let squash = match self.squashing() {
+            Some(Squashing::Common | Squashing::All) => Squash::All,
+            Some(Squashing::Root) => Squash::Root,
+            None => Squash::None,
         };
-        if let Some(squashing) = squashing {
+        if let Some(squashing) = self.squashing() {
             why.push(Reason::ActsAs(squashing));
         }
-        Ok(Rights { may_write: !self.read_only, squash, anon_uid: self.anon_uid, anon_gid: self.anon_gid })
+        let (anon_uid, anon_gid) = self.owner();
+        Ok(Rights { may_write: self.is_writable(), squash, anon_uid, anon_gid })
     }
 
     fn of_mount<'a>(&'a self, user: &User, private_to: Option<u32>, why: &mut Why<'a>) -> Result<Rights, Reason<'a>> {
         if let Some(owner) = private_to.filter(|owner| *owner != user.uid) {
             return Err(Reason::Private(owner));
         }
-        why.push_if(self.read_only, Reason::ReadOnly);
-        Ok(Rights { may_write: !self.read_only, squash: Squash::None, anon_uid: NOBODY, anon_gid: NOBODY })
+        why.push_if(!self.is_writable(), Reason::ReadOnly);
+        Ok(Rights { may_write: self.is_writable(), squash: Squash::None, anon_uid: NOBODY, anon_gid: NOBODY })
     }
 
     /// The bounds of doors at which users log in, whoever comes.
     fn place_of_people<'a>(&'a self, from: Option<IpAddr>, door: Door, why: &mut Why<'a>) -> Result<(), Reason<'a>> {
-        why.push_if(self.encrypt && matches!(door, Door::Smb { .. }), Reason::Encrypted);
+        why.push_if(self.requires_encryption() && matches!(door, Door::Smb { .. }), Reason::Encrypted);
         match &self.only_from {
             Some(bound) if !is_in(bound, from) => return Err(Reason::Outside),
             Some(_) => why.push(Reason::FromInside),
@@ -298,13 +287,12 @@ impl Share {
     }
 
     fn rights_of_people<'a>(&'a self, may_write: bool, why: &mut Why<'a>) -> Rights {
-        why.push_if(self.read_only, Reason::ReadOnly);
-        why.push_if(self.common, Reason::ActsAs(Squashing::Common));
-        let may_write = may_write && !self.read_only;
-        match self.common {
-            true => Rights { may_write, squash: Squash::All, anon_uid: self.anon_uid, anon_gid: self.anon_gid },
-            false => Rights { may_write, squash: Squash::None, anon_uid: NOBODY, anon_gid: NOBODY },
-        }
+        why.push_if(!self.is_writable(), Reason::ReadOnly);
+        let owner = self.common_owner();
+        why.push_if(owner.is_some(), Reason::ActsAs(Squashing::Common));
+        let squash = if owner.is_some() { Squash::All } else { Squash::None };
+        let (anon_uid, anon_gid) = owner.unwrap_or((NOBODY, NOBODY));
+        Rights { may_write: may_write && self.is_writable(), squash, anon_uid, anon_gid }
     }
 }
 

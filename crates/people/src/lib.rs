@@ -18,10 +18,10 @@ pub mod token;
 mod user;
 
 pub use door::Door;
-pub use entrance::{Entrance, Reason, Rights, Squashing, Who, Why};
+pub use entrance::{Entrance, Reason, Rights, Who, Why};
 pub use error::PeopleError;
 pub use key::{AuthorizedKey, check_strength, public_key};
 pub use network::{LOOPBACK, Network};
 pub use password::PasswordHash;
-pub use share::{GROUP_SIGN, Listed, NOBODY, Share, Squash, Writers};
+pub use share::{Field, GROUP_SIGN, Listed, NOBODY, Share, Squash, Squashing, Writers};
 pub use user::{NtHash, User};

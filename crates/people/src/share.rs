@@ -45,6 +45,17 @@ impl Squash {
     }
 }
 
+/// What makes somebody else of a caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Squashing {
+    /// `share.common_has_one_owner`
+    Common,
+    /// `squash = "all"`
+    All,
+    /// `squash = "root"`, if the caller is root.
+    Root,
+}
+
 /// Users who may read and write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Writers {
@@ -134,7 +145,46 @@ pub struct Share {
     pub common: bool,
 }
 
+/// The field of a setting, by its type.
+pub enum Field<'a> {
+    /// Yes or no.
+    Switch(&'a mut bool),
+    /// The number of a user or a group.
+    Number(&'a mut u32),
+    /// `None`: none are named.
+    Networks(&'a mut Option<Vec<Network>>),
+    /// Whom NFS takes its callers for.
+    Squash(&'a mut Squash),
+    /// Who may write.
+    Writers(&'a mut Writers),
+    /// Users and groups.
+    Names(&'a mut Vec<String>),
+}
+
 impl Share {
+    /// The field of the setting that the file calls so. Others are none of the rules of entrance.
+    pub fn field(&mut self, key: &str) -> Option<Field<'_>> {
+        Some(match key {
+            "users" => Field::Writers(&mut self.users),
+            "read_only_users" => Field::Names(&mut self.read_only_users),
+            "common" => Field::Switch(&mut self.common),
+            "guest" => Field::Switch(&mut self.guest),
+            "read_only" => Field::Switch(&mut self.read_only),
+            "nfs" => Field::Switch(&mut self.nfs),
+            "networks" => Field::Networks(&mut self.networks),
+            "secure" => Field::Switch(&mut self.secure),
+            "only_from" => Field::Networks(&mut self.only_from),
+            "squash" => Field::Squash(&mut self.squash),
+            "anon_uid" => Field::Number(&mut self.anon_uid),
+            "anon_gid" => Field::Number(&mut self.anon_gid),
+            "smb" => Field::Switch(&mut self.smb),
+            "sftp" => Field::Switch(&mut self.sftp),
+            "webdav" => Field::Switch(&mut self.webdav),
+            "encrypt" => Field::Switch(&mut self.encrypt),
+            _ => return None,
+        })
+    }
+
     /// For all users; over NFS for root's programs on this machine alone, whose root is nobody.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
@@ -167,6 +217,102 @@ impl Share {
             Door::Webdav => self.webdav,
             Door::Mount { .. } => true,
         }
+    }
+
+    /// Offers it at the door, or no longer.
+    pub fn offer(&mut self, door: Door, is_open: bool) {
+        match door {
+            Door::Nfs { .. } => self.nfs = is_open,
+            Door::Smb { .. } => self.smb = is_open,
+            Door::Sftp => self.sftp = is_open,
+            Door::Webdav => self.webdav = is_open,
+            Door::Mount { .. } => {}
+        }
+    }
+
+    /// The doors at which users log in and that it is offered at.
+    pub fn doors_of_people(&self) -> Vec<&'static str> {
+        let doors = [("SMB", Door::SMB), ("SFTP", Door::Sftp), ("WebDAV", Door::Webdav)];
+        doors.into_iter().filter(|(_, door)| self.offers(*door)).map(|(name, _)| name).collect()
+    }
+
+    /// Whether anybody may change anything.
+    pub fn is_writable(&self) -> bool {
+        !self.read_only
+    }
+
+    /// Whether SMB lets anybody in without a password.
+    pub fn lets_in_guests(&self) -> bool {
+        self.guest
+    }
+
+    /// Whether SMB clients that do not encrypt are refused.
+    pub fn requires_encryption(&self) -> bool {
+        self.encrypt
+    }
+
+    /// The uid and gid of the anonymous user of NFS.
+    pub fn owner(&self) -> (u32, u32) {
+        (self.anon_uid, self.anon_gid)
+    }
+
+    /// The owner whom every user acts as, if it is common (`share.common_has_one_owner`).
+    pub fn common_owner(&self) -> Option<(u32, u32)> {
+        self.common.then(|| self.owner())
+    }
+
+    /// The users of NFS who act as the owner.
+    pub(crate) fn squashing(&self) -> Option<Squashing> {
+        match self.squash {
+            _ if self.common => Some(Squashing::Common),
+            Squash::All => Some(Squashing::All),
+            Squash::Root => Some(Squashing::Root),
+            Squash::None => None,
+        }
+    }
+
+    /// The entries that let in to read and write, where it is not for all users.
+    pub fn writers(&self) -> &[String] {
+        self.users.names()
+    }
+
+    /// Whether one of its lists has the entry, a user or a group behind its sign.
+    pub fn lists(&self, entry: &str) -> bool {
+        self.users.names().iter().chain(&self.read_only_users).any(|name| name == entry)
+    }
+
+    /// The list with those who may write, or who may read alone, as the file calls it.
+    pub fn list_key(may_write: bool) -> &'static str {
+        if may_write { "users" } else { "read_only_users" }
+    }
+
+    /// The entries that let in to read alone. A name in both lists may write (`share.nearest_name_decides`).
+    pub fn readers(&self) -> Vec<String> {
+        let writers = self.users.names();
+        self.read_only_users.iter().filter(|name| !writers.contains(name)).cloned().collect()
+    }
+
+    /// The only user of a share for one alone.
+    pub fn only_user(&self) -> Option<&str> {
+        match self.users.names() {
+            [only] if self.read_only_users.is_empty() && !self.common => Some(only),
+            _ => None,
+        }
+    }
+
+    /// The machines that may come in over NFS, in words; `None`: it is not exported.
+    pub fn nfs_places(&self) -> Option<String> {
+        let networks = self.nfs_networks()?;
+        Some(match &self.networks {
+            None if self.only_from.is_none() => "this machine".to_owned(),
+            _ if networks.is_empty() => "nowhere".to_owned(),
+            _ => networks.iter().map(Network::to_string).collect::<Vec<_>>().join(" "),
+        })
+    }
+
+    /// Whether every user may come in, or anybody.
+    pub fn is_for_all(&self) -> bool {
+        self.guest || self.users == Writers::All
     }
 
     /// Whether some people have fewer rights than others (`share.listed_people_only`).
@@ -244,8 +390,7 @@ impl Share {
     pub fn is_as_at(&self, other: &Share, door: Door) -> bool {
         let is_smb = matches!(door, Door::Smb { .. });
         let parts = |share: &Share| {
-            let owner = share.common.then_some((share.anon_uid, share.anon_gid));
-            (share.offers(door), share.read_only, share.guest, owner, is_smb && share.encrypt)
+            (share.offers(door), share.read_only, share.guest, share.common_owner(), is_smb && share.encrypt)
         };
         parts(self) == parts(other) && (&self.name, &self.only_from) == (&other.name, &other.only_from)
     }

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use larder_alerts::audit::{Record, RecordKind};
+use larder_api::share::AUDIT;
 use larder_files::Files;
-use larder_files::audit::{FileAct, FileAudit, FileOperation};
+use larder_files::audit::{FileAct, FileActs, FileAudit, FileOperation};
 use larder_fs::Ino;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -56,7 +57,9 @@ impl FileAudits {
                 audit
             }
         };
-        audit.set_acts(share.audit);
+        let words = share.words(&AUDIT);
+        let is_meant = |act: &FileAct| words == "all" || words.split(',').any(|word| word == act.word());
+        audit.set_acts(FileActs::of(FileAct::ALL.into_iter().filter(is_meant)));
         audit
     }
 

@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use larder_alerts::alerts::DAY_MS;
 use larder_alerts::{Condition, EventKind, Key};
+use larder_api::share::GUARD;
 use larder_base::{SystemClock, passed};
-use larder_files::guard::{Alarm, Guard, Harm, Suspect};
+use larder_files::guard::{Alarm, Guard, GuardMode, Harm, Suspect};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
@@ -40,7 +41,11 @@ impl Guards {
     /// The guard of a share, which does what the share says.
     pub fn of(&self, share: &ShareConfig) -> Arc<Guard> {
         let guard = self.named(&share.name);
-        guard.set_mode(share.guard);
+        guard.set_mode(match share.words(&GUARD).as_str() {
+            "off" => GuardMode::Off,
+            "block" => GuardMode::Block,
+            _ => GuardMode::Alert,
+        });
         guard
     }
 

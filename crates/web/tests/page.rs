@@ -2396,7 +2396,10 @@ async fn who_may_only_read_stays_so() {
     trial.daemon.set("GET /v1/shares", json!([before]));
     let owner = trial.log_in("owner").await;
     let page = trial.get(&owner, "/sharing").await.text;
-    assert!(page.contains("name=\"users\" value=\"ann\"") && page.contains("name=\"readers\" value=\"bob\""), "{page}");
+    assert!(
+        page.contains("name=\"writers\" value=\"ann\"") && page.contains("name=\"readers\" value=\"bob\""),
+        "{page}"
+    );
     assert_eq!(page.matches(READERS).count(), 2);
     let base = [("share", "files"), ("nfs", "on"), ("smb", "on")];
     let check = async |fields: &[(&str, &str)], want: Value, readers: Value| {
@@ -2406,18 +2409,18 @@ async fn who_may_only_read_stays_so() {
         assert_eq!((&change["users"], &change["read_only_users"]), (&want, &readers), "{fields:?}");
     };
     let listed = |names: &[&str]| json!({"listed": names});
-    check(&[("users", "ann"), ("readers", "bob"), ("read_only", "on")], Value::Null, Value::Null).await;
-    check(&[("users", "ann, carla"), ("readers", "bob")], listed(&["ann", "carla"]), json!(["bob"])).await;
-    check(&[("users", "ann"), ("readers", "")], listed(&["ann"]), json!([])).await;
-    check(&[("users", ""), ("readers", "bob")], listed(&[]), json!(["bob"])).await;
+    check(&[("writers", "ann"), ("readers", "bob"), ("read_only", "on")], Value::Null, Value::Null).await;
+    check(&[("writers", "ann, carla"), ("readers", "bob")], listed(&["ann", "carla"]), json!(["bob"])).await;
+    check(&[("writers", "ann"), ("readers", "")], listed(&["ann"]), json!([])).await;
+    check(&[("writers", ""), ("readers", "bob")], listed(&[]), json!(["bob"])).await;
     check(&[("everybody", "on"), ("readers", "bob")], json!("all"), json!(["bob"])).await;
     let count = trial.daemon.changes().len();
-    let both = [&base[..], &[("users", "ann, bob"), ("readers", "bob")]].concat();
+    let both = [&base[..], &[("writers", "ann, bob"), ("readers", "bob")]].concat();
     let refused = trial.post_shown(&owner, "/sharing", "/sharing/set", &both).await.text;
     assert!(refused.contains("bob is in both lists") && refused.contains("value=\"ann, bob\""), "{refused}");
     assert_eq!(trial.daemon.changes().len(), count);
     trial.daemon.set("POST /v1/shares", json!({"share": share("new"), "notes": []}));
-    trial.post(&owner, "/sharing/add", &[("name", "new"), ("users", "ann"), ("readers", "bob")]).await;
+    trial.post(&owner, "/sharing/add", &[("name", "new"), ("writers", "ann"), ("readers", "bob")]).await;
     let made = trial.daemon.changes().pop().unwrap().1;
     assert_eq!(made["change"]["read_only_users"], json!(["bob"]));
 }
@@ -2432,14 +2435,14 @@ async fn a_stale_form_undoes_no_change_of_somebody_else() {
     (now["everybody"], now["recycle_days"]) = (json!(false), json!(3));
     trial.daemon.set("GET /v1/shares", json!([now]));
     let stale =
-        [("share", "files"), ("nfs", "on"), ("smb", "on"), ("everybody", "on"), ("users", "ann"), ("shown", &shown)];
+        [("share", "files"), ("nfs", "on"), ("smb", "on"), ("everybody", "on"), ("writers", "ann"), ("shown", &shown)];
     trial.post(&owner, "/sharing/set", &[&stale[..], &[("read_only", "on")]].concat()).await;
     assert_eq!(set(&trial.daemon.changes()[0].1), [("read_only".to_owned(), json!(true))]);
     let refused = trial.post(&owner, "/sharing/set", &[&stale[..], &[("recycle_days", "7")]].concat()).await.text;
     assert!(refused.contains("the share files was changed meanwhile"), "{refused}");
-    assert!(refused.contains("name=\"recycle_days\" type=\"number\" min=\"1\" max=\"3650\" value=\"7\""), "{refused}");
+    assert!(refused.contains("name=\"recycle_days\" type=\"number\" min=\"1\" max=\"36500\" value=\"7\""), "{refused}");
     assert!(
-        !refused.contains("name=\"everybody\" checked> Every user may come in</label>\n<label for=\"users-"),
+        !refused.contains("name=\"everybody\" checked> Every user may come in</label>\n<label for=\"writers-"),
         "{refused}"
     );
     assert_eq!(trial.daemon.changes().len(), 1);
@@ -2495,7 +2498,7 @@ async fn a_share_changes_by_what_differs() {
     let owner = trial.log_in("owner").await;
     let same = [("share", "files"), ("nfs", "on"), ("smb", "on"), ("everybody", "on"), ("networks", "10.0.0.0/8")];
     trial.post_shown(&owner, "/sharing", "/sharing/set", &same).await;
-    let other = [("share", "files"), ("smb", "on"), ("read_only", "on"), ("users", "ann, @family"), ("networks", "")];
+    let other = [("share", "files"), ("smb", "on"), ("read_only", "on"), ("writers", "ann, @family"), ("networks", "")];
     trial.post_shown(&owner, "/sharing", "/sharing/set", &other).await;
     let asked = trial.daemon.changes();
     assert_eq!(set(&asked[0].1), []);

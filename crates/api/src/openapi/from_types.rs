@@ -3,12 +3,14 @@
 
 use hyper::Method;
 use schemars::generate::SchemaSettings;
-use schemars::{Schema, SchemaGenerator};
+use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::endpoint::{Declared, Form, status_of};
-use crate::{Failure, FailureKind, STREAM_BYTES_HEADER, endpoints};
+use crate::setting::{EXAMPLE, Kind, Setting};
+use crate::share::SETTINGS;
+use crate::{Failure, FailureKind, STREAM_BYTES_HEADER, ShareChange, ShareStatus, endpoints};
 
 /// Of the paths, which begin with it.
 const VERSION: &str = "1";
@@ -115,6 +117,51 @@ fn query(request: &Schema, schemas: &SchemaGenerator) -> Vec<Value> {
     let properties = schema.and_then(|schema| schema.get("properties")).and_then(Value::as_object);
     let one = |(name, schema): (&String, &Value)| json!({ "name": name, "in": "query", "schema": schema });
     properties.into_iter().flatten().map(one).collect()
+}
+
+pub(crate) fn of_answer(_: &mut SchemaGenerator) -> Schema {
+    of_settings(&SETTINGS, ShareStatus::has_apart, false)
+}
+
+pub(crate) fn of_request(_: &mut SchemaGenerator) -> Schema {
+    of_settings(&SETTINGS, ShareChange::has_apart, true)
+}
+
+/// `settings.declared_once`
+fn of_settings(settings: &[&Setting], has_apart: fn(&Setting) -> bool, is_request: bool) -> Schema {
+    let own = settings.iter().filter(|setting| !has_apart(setting));
+    let properties: Map<String, Value> = own.map(|one| (one.name.to_owned(), of_setting(one, is_request))).collect();
+    json_schema!({ "type": "object", "properties": properties })
+}
+
+fn of_setting(setting: &Setting, is_request: bool) -> Value {
+    let (kind, more) = match setting.kind {
+        Kind::Switch | Kind::Pair(..) => ("boolean", json!({})),
+        Kind::Number | Kind::Days { .. } => ("integer", json!({ "format": "uint32", "minimum": 0 })),
+        Kind::Word(..) | Kind::Some(..) | Kind::Size { .. } => ("string", json!({})),
+        Kind::Networks { .. } | Kind::Names | Kind::Everybody => ("array", json!({ "items": { "type": "string" } })),
+    };
+    let mut schema = more;
+    schema["type"] = if is_request { json!([kind, "null"]) } else { json!(kind) };
+    schema["description"] = json!(setting.about);
+    schema
+}
+
+/// `settings.declared_once`: what one declaration brings to requests and answers.
+#[test]
+fn a_declared_setting_is_asked_for_and_answered() {
+    let schema = |is_request| of_settings(&[&EXAMPLE], ShareStatus::has_apart, is_request).to_value();
+    assert_eq!(schema(false)["properties"]["waiting_tune"]["type"], "string");
+    assert_eq!(schema(true)["properties"]["waiting_tune"]["description"], EXAMPLE.about);
+    let mut change = ShareChange::default();
+    change.set(&EXAMPLE, "harp".into());
+    let asked = serde_json::to_value(&change).unwrap();
+    assert_eq!(asked["waiting_tune"], "harp");
+    assert_eq!(serde_json::from_value::<ShareChange>(asked).unwrap(), change);
+    let told = json!({ "name": "s", "volume": "t/v", "networks": [], "users": [], "waiting_tune": "harp" });
+    let status: ShareStatus = serde_json::from_value(told).unwrap();
+    assert_eq!(EXAMPLE.sentence(&status.value(&EXAMPLE)).unwrap(), "clients hear harp while they wait");
+    assert_eq!((EXAMPLE.word(&"harp".into()).as_deref(), EXAMPLE.word(&"none".into())), (Some("plays harp"), None));
 }
 
 /// The statuses of failures, by their kinds.

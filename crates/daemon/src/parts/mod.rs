@@ -29,6 +29,7 @@ use tokio::sync::Notify;
 
 use larder_document::things::{Part, Things};
 use larder_document::{DataFolder, Kind, Look, Reconcile, Source, Standing, Standings};
+use larder_people::Door;
 use mounts::MountPart;
 use people::PeoplePart;
 use shares::SharePart;
@@ -124,7 +125,7 @@ impl Reconciler {
         }
         let shares = self.shares.part.tell(source.config).await;
         let Err(failure) = people.and(shares) else { return };
-        for share in source.config.shares.iter().filter(|share| share.smb) {
+        for share in source.config.shares.iter().filter(|share| share.offers(Door::SMB)) {
             if self.given.standings.of(Kind::Share, &share.name).is_ok() {
                 self.given.standings.set(Kind::Share, &share.name, Standing::Failed(failure.clone()));
             }

@@ -9,11 +9,13 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use larder_api::Failure;
+use larder_api::share::{NORMALIZE, RECYCLE, SNAPSHOTS_SHOWN};
 use larder_doors::share::ServedShare;
 use larder_files::Files;
 use larder_fs::Ino;
 use larder_keep::Storage;
 use larder_nfs::{Export, Older};
+use larder_people::Door;
 
 use super::waits::waits_or_failed;
 use crate::shares::{export_path, found, rules};
@@ -60,11 +62,11 @@ struct Untold {
 }
 
 impl Untold {
-    fn add(&mut self, share: &Served) {
-        self.nfs |= share.nfs.is_some();
-        self.smb |= share.smb.is_some();
-        self.sftp |= share.sftp.is_some();
-        self.webdav |= share.webdav.is_some();
+    fn add(&mut self, served: &Served) {
+        self.nfs |= served.nfs.is_some();
+        self.smb |= served.smb.is_some();
+        self.sftp |= served.sftp.is_some();
+        self.webdav |= served.webdav.is_some();
     }
 }
 
@@ -111,15 +113,15 @@ impl SharePart {
     fn serve(&mut self, wanted: &Wanted, tree: Files, root: Ino) {
         let (share, of_host) = wanted;
         let rules = rules(share, &tree);
-        let files = if share.snapshots_shown { tree.showing_snapshots(root) } else { tree.clone() };
-        let files = if share.normalize { files.ignoring_forms() } else { files };
+        let files = if share.is_on(&SNAPSHOTS_SHOWN) { tree.showing_snapshots(root) } else { tree.clone() };
+        let files = if share.is_on(&NORMALIZE) { files.ignoring_forms() } else { files };
         let files = files.guarded(self.watch.guards.of(share));
         let files = files.audited(self.watch.file_audits.of(share, &files, root));
-        let files = match share.time_machine.and_then(|one| one.size) {
-            Some(size) => files.bounded(size.0),
+        let files = match share.backup_bytes() {
+            Some(bytes) => files.bounded(bytes),
             None => files,
         };
-        let has_bin = share.recycle_days.is_some() && !rules.read_only;
+        let has_bin = share.number(&RECYCLE).is_some() && rules.is_writable();
         let kept = if has_bin { files.recycling(root) } else { files.clone() };
         let served = |files: Files| ServedShare { share: Arc::clone(&rules), files, root };
         let sealing = sealing(share, &files, root, *of_host);
@@ -127,9 +129,9 @@ impl SharePart {
         let served = Served {
             of: wanted.clone(),
             nfs: share.nfs_networks().is_some().then(export),
-            smb: share.smb.then(|| served(kept.clone())),
-            sftp: share.sftp.then(|| served(files.for_door(ORIGIN_SFTP))),
-            webdav: share.webdav.then(|| served(kept.for_door(ORIGIN_WEBDAV))),
+            smb: share.offers(Door::SMB).then(|| served(kept.clone())),
+            sftp: share.offers(Door::Sftp).then(|| served(files.for_door(ORIGIN_SFTP))),
+            webdav: share.offers(Door::Webdav).then(|| served(kept.for_door(ORIGIN_WEBDAV))),
             files: tree,
             root,
         };

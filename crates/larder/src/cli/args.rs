@@ -7,6 +7,7 @@ use clap::{Args, Subcommand};
 use larder_api::UserRole;
 use larder_base::units::ByteSize;
 
+use super::share_options::ShareOptions;
 use larder_config::{self as config, Squash};
 
 #[derive(Clone, Debug, Args)]
@@ -867,125 +868,6 @@ pub(crate) enum ShareCommand {
     Remove { name: String },
 }
 
-/// The options of a share.
-#[derive(Clone, Debug, Default, Args)]
-pub(crate) struct ShareOptions {
-    /// Users and @GROUPS who may read and write: names with commas between them, all, or none [default: all]
-    #[arg(long, value_name = "NAMES")]
-    pub(crate) users: Option<String>,
-    /// Users and @GROUPS who may only read: names with commas between them, or none
-    #[arg(long, value_name = "NAMES")]
-    pub(crate) read_only_users: Option<String>,
-    /// Everybody may change and delete what another made: all files belong to the share's owner
-    #[arg(long, value_name = "yes|no", value_parser = yes_or_no, num_args = 0..=1, require_equals = true, default_missing_value = "yes")]
-    pub(crate) common: Option<bool>,
-    /// Anybody may use it over SMB, without a password
-    #[arg(long, value_name = "yes|no", value_parser = yes_or_no, num_args = 0..=1, require_equals = true, default_missing_value = "yes")]
-    pub(crate) guest: Option<bool>,
-    /// Nobody may write
-    #[arg(long, value_name = "yes|no", value_parser = yes_or_no, num_args = 0..=1, require_equals = true, default_missing_value = "yes")]
-    pub(crate) read_only: Option<bool>,
-    /// Export it over NFS [default: yes; for certain users only to networks that are named]
-    #[arg(long, value_name = "yes|no", value_parser = yes_or_no, num_args = 0..=1, require_equals = true, default_missing_value = "yes")]
-    pub(crate) nfs: Option<bool>,
-    /// Share it over SMB [default: yes]
-    #[arg(long, value_name = "yes|no", value_parser = yes_or_no, num_args = 0..=1, require_equals = true, default_missing_value = "yes")]
-    pub(crate) smb: Option<bool>,
-    /// Offer it over SFTP, where that is served [default: yes]
-    #[arg(long, value_name = "yes|no", value_parser = yes_or_no, num_args = 0..=1, require_equals = true, default_missing_value = "yes")]
-    pub(crate) sftp: Option<bool>,
-    /// Offer it over WebDAV, where that is served [default: yes]
-    #[arg(long, value_name = "yes|no", value_parser = yes_or_no, num_args = 0..=1, require_equals = true, default_missing_value = "yes")]
-    pub(crate) webdav: Option<bool>,
-    /// A network outside of which no door lets anybody in: ADDRESS, ADDRESS/PREFIX or private, or anywhere for no such
-    /// bound [repeat for each]
-    #[arg(long, value_name = "NETWORK")]
-    pub(crate) only_from: Vec<String>,
-    /// The anonymous user of NFS, and the owner of a common share
-    #[arg(long, value_name = "UID")]
-    pub(crate) anon_uid: Option<u32>,
-    /// The group of that user
-    #[arg(long, value_name = "GID")]
-    pub(crate) anon_gid: Option<u32>,
-    /// A network whose NFS clients are trusted: ADDRESS, ADDRESS/PREFIX, private, or usual to name none [repeat for each;
-    /// also --networks with commas; default: this machine alone]
-    #[arg(long = "network", alias = "networks", value_delimiter = ',', value_name = "NETWORK")]
-    pub(crate) networks: Vec<String>,
-    /// NFS answers ports below 1024 alone, which only root of a client can use; no: for libnfs without root and Macs
-    /// without resvport [default: yes]
-    #[arg(long, value_name = "yes|no", value_parser = yes_or_no, num_args = 0..=1, require_equals = true, default_missing_value = "yes")]
-    pub(crate) secure: Option<bool>,
-    /// Whom NFS takes its callers for: root = root becomes the share's owner, all = everybody does, none
-    #[arg(long, value_parser = squash_parser())]
-    pub(crate) squash: Option<Squash>,
-    /// Refuse SMB clients that do not encrypt
-    #[arg(long, value_name = "yes|no", value_parser = yes_or_no, num_args = 0..=1, require_equals = true, default_missing_value = "yes")]
-    pub(crate) encrypt: Option<bool>,
-    /// Keep removals over SMB and WebDAV in .recycle at its top, for so many days, or no [default: no; yes is 30]
-    #[arg(long, value_name = "DAYS", value_parser = recycle_parser, num_args = 0..=1, require_equals = true, default_missing_value = "yes")]
-    pub(crate) recycle: Option<u32>,
-    /// List .snapshots at its top; it can be opened either way [default: no]
-    #[arg(long, value_name = "yes|no", value_parser = yes_or_no, num_args = 0..=1, require_equals = true, default_missing_value = "yes")]
-    pub(crate) snapshots_shown: Option<bool>,
-    /// A name finds its file whether its accents are stored composed, as Windows and Linux type them, or decomposed, as
-    /// Macs do, and nothing makes a second file beside it [default: yes for a new share]
-    #[arg(long, value_name = "yes|no", value_parser = yes_or_no, num_args = 0..=1, require_equals = true, default_missing_value = "yes")]
-    pub(crate) normalize: Option<bool>,
-    /// What happens about a client that ruins very many files within minutes, as ransomware does: off, alert, or block
-    /// (it may not write any more, until: larder alerts release) [default: alert]
-    #[arg(long, value_name = "MODE", value_parser = ["off", "alert", "block"])]
-    pub(crate) guard: Option<String>,
-    /// Operations of its clients that the audit log has: off, all, or some of created, removed, renamed, permissions
-    /// [default: off]
-    #[arg(long, value_name = "WHAT", num_args = 0..=1, require_equals = true, default_missing_value = "all")]
-    pub(crate) audit: Option<String>,
-    /// Macs back up to it with Time Machine; with a size that is the most that the backups hold; no (or off) ends it
-    /// [default: no]
-    #[arg(long, value_name = "yes|no|SIZE", num_args = 0..=1, require_equals = true, default_missing_value = "yes")]
-    pub(crate) time_machine: Option<String>,
-}
-
-impl ShareOptions {
-    pub(crate) fn change(self) -> larder_api::ShareChange {
-        let names = |text: String| match text.as_str() {
-            "none" => Vec::new(),
-            list => list.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect(),
-        };
-        larder_api::ShareChange {
-            users: self.users.map(|text| match text.as_str() {
-                "all" => larder_api::ShareUsers::All,
-                _ => larder_api::ShareUsers::Listed(names(text)),
-            }),
-            read_only_users: self.read_only_users.map(names),
-            common: self.common,
-            guest: self.guest,
-            read_only: self.read_only,
-            nfs: self.nfs,
-            smb: self.smb,
-            sftp: self.sftp,
-            webdav: self.webdav,
-            secure: self.secure,
-            usual_networks: self.networks.iter().any(|word| word == "usual"),
-            networks: Some(self.networks.into_iter().filter(|word| word != "usual").collect::<Vec<_>>())
-                .filter(|networks| !networks.is_empty()),
-            only_from: Some(self.only_from)
-                .filter(|words| !words.is_empty())
-                .map(|words| words.into_iter().filter(|word| word != "anywhere").collect()),
-            anon_uid: self.anon_uid,
-            anon_gid: self.anon_gid,
-            squash: self.squash.map(|squash| squash.word().to_owned()),
-            encrypt: self.encrypt,
-            recycle_days: self.recycle,
-            snapshots_shown: self.snapshots_shown,
-            normalize: self.normalize,
-            guard: self.guard,
-            audit: self.audit,
-            time_machine: self.time_machine.map(|word| if word == "off" { "no".to_owned() } else { word }),
-            ..larder_api::ShareChange::default()
-        }
-    }
-}
-
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
     /// Is it valid, and does it say what is probably meant? Nothing is changed
@@ -1054,24 +936,6 @@ fn squash_parser() -> impl TypedValueParser<Value = Squash> {
     };
     let words = Squash::EACH.map(|squash| PossibleValue::new(squash.word()).help(says(squash)));
     PossibleValuesParser::new(words).try_map(|word| config::parse_squash(&word))
-}
-
-fn yes_or_no(text: &str) -> Result<bool, String> {
-    match text {
-        "yes" | "true" | "on" => Ok(true),
-        "no" | "false" | "off" => Ok(false),
-        _ => Err("write yes or no".to_owned()),
-    }
-}
-
-/// Days; `no` is 0.
-fn recycle_parser(text: &str) -> Result<u32, String> {
-    match (yes_or_no(text), text.parse::<u32>()) {
-        (Ok(true), _) => Ok(config::RECYCLE_DAYS),
-        (Ok(false), _) => Ok(0),
-        (_, Ok(days)) => config::check_recycle_days(days),
-        _ => Err("write a number of days, yes or no".to_owned()),
-    }
 }
 
 fn share_parser(text: &str) -> Result<String, String> {

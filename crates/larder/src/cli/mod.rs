@@ -43,6 +43,7 @@ mod sealing;
 mod serve;
 mod setup;
 mod share;
+mod share_options;
 pub(crate) mod snap;
 mod store;
 mod token;

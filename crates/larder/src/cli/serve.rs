@@ -192,7 +192,7 @@ impl Signals {
 /// The line of `--json` once everything is being served.
 pub(super) async fn ready(daemon: &Daemon, user: Option<String>, password: Option<String>) -> Ready {
     let shares = daemon.sharing.list();
-    let export = shares.iter().filter(|s| s.fault.is_none()).find_map(|s| s.nfs.clone());
+    let export = shares.iter().filter(|s| s.fault.is_none()).find_map(|s| s.export().map(str::to_owned));
     let share = shares.iter().filter(|s| s.fault.is_none()).find_map(|s| s.smb.clone());
     let nfs = daemon.servers.nfs_addr();
     let smb = daemon.servers.smb_addr();

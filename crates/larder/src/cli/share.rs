@@ -18,12 +18,12 @@ pub(super) async fn run(global: &Global, command: ShareCommand) -> Result<(), Fa
             global.out().answer(&shares, |shares| render::share_list(shares))
         }
         ShareCommand::Add { name, volume, folder, options } => {
-            let request = ShareAdd { name, volume, folder, change: options.change() };
+            let request = ShareAdd { name, volume, folder, change: options.change };
             let made = daemon(global).await?.call(AddShare, (), &request).await?;
             global.out().answer(&made, |made| changed_text("made", made))
         }
         ShareCommand::Set { name, add_users, remove_users, folder, volume, options } => {
-            let change = ShareChange { add_users, remove_users, folder, volume, ..options.change() };
+            let change = ShareChange { add_users, remove_users, folder, volume, ..options.change };
             if change == ShareChange::default() {
                 return Err(Failure::invalid("nothing to set").action("name an option: see larder share set --help"));
             }
@@ -85,29 +85,11 @@ fn changed_text(did: &str, changed: &ShareChanged) -> String {
         share.nfs_rule,
         share.smb_rule
     );
-    if !share.networks.is_empty() {
-        let ports = if share.secure { "; root's ports alone" } else { ", from any port" };
+    if !share.machines().is_empty() {
+        let ports = if share.takes_any_port() { ", from any port" } else { "; root's ports alone" };
         text.push_str(&format!("            anybody on these machines is whoever he says{ports}\n"));
     }
-    if let Some(days) = share.recycle_days {
-        text.push_str(&format!("  removals over SMB and WebDAV stay in .recycle for {days} days\n"));
-    }
-    if share.snapshots_shown {
-        text.push_str("  .snapshots is listed at its top\n");
-    }
-    match share.time_machine.as_deref() {
-        Some("yes") => text.push_str("  Macs find it in Time Machine\n"),
-        Some(size) => text.push_str(&format!("  Macs find it in Time Machine, with {size} for their backups\n")),
-        None => {}
-    }
-    match share.guard.as_str() {
-        "off" => text.push_str("  no guard: clients that ruin files are not told about\n"),
-        "block" => text.push_str("  a client that ruins files is told about, and loses its right to write\n"),
-        _ => {}
-    }
-    if !matches!(share.audit.as_str(), "" | "off") {
-        text.push_str(&format!("  operations in the audit log: {}\n", share.audit));
-    }
+    share.sentences().for_each(|said| text.push_str(&format!("  {said}\n")));
     if let Some(fault) = &share.fault {
         text.push_str(&format!("but it is not served: {fault}\n"));
     }

@@ -44,6 +44,7 @@ use larder_daemon::{Daemon, default_share, translate};
 use larder_document::Overrides;
 use larder_document::folder::{self, DataFolder};
 use larder_document::last_lives::Remembered;
+use larder_people::Door;
 use larder_servers::mounts::is_dead;
 
 const VOLUME: &str = "files";
@@ -233,7 +234,13 @@ pub(super) async fn make_beside(
         complete(&mut config, daemon, &user, wishes).await?;
         share_options(args)?(&mut config);
         for share in &mut config.shares {
-            (share.smb, share.webdav, share.sftp, share.nfs) = (doors.smb, doors.webdav, doors.sftp, doors.nfs);
+            let doors = [
+                (Door::SMB, doors.smb),
+                (Door::Webdav, doors.webdav),
+                (Door::Sftp, doors.sftp),
+                (Door::NFS, doors.nfs),
+            ];
+            doors.into_iter().for_each(|(door, is_open)| share.offer(door, is_open));
         }
         daemon.people.ensure_password(&user, password).await?;
         (wishes.steps)(2);

@@ -176,7 +176,7 @@ pub async fn page(visit: &Visit<'_>) -> Answer {
     let groups = users.iter().find(|user| user.name == me).map(|user| user.group_names.clone()).unwrap_or_default();
     let is_mine = |user: &String| *user == me || groups.iter().any(|group| user.strip_prefix('@') == Some(group));
     let shares = visit.ask(GetShares).await?;
-    let shares: Vec<_> = shares.iter().filter(|share| share.everybody || share.users.iter().any(is_mine)).collect();
+    let shares: Vec<_> = shares.iter().filter(|share| share.people.lets_in(is_mine)).collect();
     let tokens = visit.ask(GetTokens).await?;
     let links = visit.ask(GetLinks).await?;
     let sessions =

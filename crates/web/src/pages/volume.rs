@@ -7,6 +7,7 @@ use larder_api::endpoints::{
     ChangeSnapshots, CloneSnapshot, DestroyVolume, DiffSnapshots, GetOwners, GetShares, GetSnapshots, GetVolumes,
     SetVolume,
 };
+use larder_api::share::WEBDAV;
 use larder_api::{
     CloneRequest, DiffEntry, DiffRequest, Failure, OwnerKind, OwnerUse, ShareStatus, SnapshotStatus, SnapshotsRequest,
     TakeAway, VolumeChange, VolumeStatus,
@@ -245,7 +246,7 @@ fn difference(all: &[SnapshotStatus], one: &SnapshotStatus, with: &str) -> Resul
 
 /// The shares over a volume as the file view shows them at a snapshot. There, files are taken back one by one.
 pub fn as_it_was(visit: &Visit<'_>, shares: &[ShareStatus], volume: &str, snapshot: &str) -> Vec<(String, String)> {
-    let served = |share: &&ShareStatus| share.volume == volume && share.webdav && share.fault.is_none();
+    let served = |share: &&ShareStatus| share.volume == volume && share.is_on(&WEBDAV) && share.fault.is_none();
     let shares = shares.iter().filter(|_| visit.server.options.files.is_some()).filter(served);
     let href = |share: &ShareStatus| format!("/{}/.snapshots/{}/", encoded(&share.name), encoded(snapshot));
     shares.map(|share| (share.name.clone(), href(share))).collect()
