@@ -15,8 +15,8 @@
 //!
 //! - `change.order`: a refusal costs clients nothing, so nobody is asked for a cache before it. The
 //!   guard reads what is stored, and what others cache is theirs to lose.
-//! - `change.says_why`: a duty that not all acts need has a `match` of all of them, and a comment at
-//!   those that it does nothing for. The table of `change/tests.rs` shows the duties of each
+//! - `change.says_why`: a duty that not all acts need has a `match` of all of them, and a comment
+//!   at those that it does nothing for. The table of `change/tests.rs` shows the duties of each
 //!   operation.
 //! - `change.failed_waits`: a change may fail because another door made the same change a moment
 //!   before ("it exists"), so a failed change waits for the witnesses as well.

@@ -40,8 +40,7 @@ pub(crate) async fn before(files: &Files, change: &mut Change<'_>) {
             continue;
         }
         does(Duty::Spelling);
-        let stored =
-            Box::pin(other_spelling(&files.tree, change.cred, *dir, name)).await.map(|stored| (*dir, stored.into()));
+        let stored = other_spelling(&files.tree, change.cred, *dir, name).await.map(|stored| (*dir, stored.into()));
         // An entry takes its own other form.
         if let Some(stored) = stored.filter(|stored| at == 0 || change.entries[0] != *stored) {
             change.entries[at] = stored;
@@ -50,6 +49,7 @@ pub(crate) async fn before(files: &Files, change: &mut Change<'_>) {
 }
 
 /// The spelling of the entry of `dir` that a change of `name` is about, where it is not `name`.
+#[boxed]
 async fn other_spelling(tree: &Tree, cred: &Cred, dir: Ino, name: &[u8]) -> Option<Vec<u8>> {
     // Anything but an absent name is for the change itself to meet.
     match tree.lookup(cred, dir, name, NameMatch::Exact).await {

@@ -73,9 +73,7 @@ pub(crate) async fn before(files: &Files, change: &Change<'_>) -> Seen {
             look_at_entry(tree, &entries[0]).await.map_or(Seen::Nothing, |(_, old)| Seen::Old(old))
         }
         Act::Rmdir if guard.count(cred, |record| record.is_suspicious()) == Some(true) => {
-            does(Duty::Guard);
-            let found = Box::pin(tree.lookup(&Cred::root(), entries[0].0, &entries[0].1, NameMatch::Exact)).await;
-            found.map_or(Seen::Nothing, |attr| Seen::Inode(attr.id.ino))
+            look_at_folder(tree, &entries[0]).await
         }
         Act::Relink { ino, .. } if guard.may_read(cred) => {
             look_at_names(tree, Some(ino), &entries[0], &entries[0]).await
@@ -150,6 +148,13 @@ async fn look_at_names(tree: &Tree, ino: Option<Ino>, from: &(Ino, Name<'_>), to
         None => look_at_entry(tree, from).await,
     };
     if let Some((by, Look::Formless)) = new { Seen::Inode(by) } else { Seen::Nothing }
+}
+
+#[boxed]
+async fn look_at_folder(tree: &Tree, (dir, name): &(Ino, Name<'_>)) -> Seen {
+    does(Duty::Guard);
+    let found = tree.lookup(&Cred::root(), *dir, name, NameMatch::Exact).await;
+    found.map_or(Seen::Nothing, |attr| Seen::Inode(attr.id.ino))
 }
 
 #[boxed]

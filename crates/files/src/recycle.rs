@@ -53,12 +53,16 @@ pub(crate) async fn before(files: &Files, change: &Change<'_>) -> FsResult<Optio
     };
     let Some(bin) = &files.bin else { return Ok(None) };
     does(Duty::Bin);
+    keep(files, bin, change, is_dir).await
+}
+
+#[boxed]
+async fn keep(files: &Files, bin: &Bin, change: &Change<'_>, is_dir: bool) -> FsResult<Option<(Attr, Changed)>> {
     // A handle that leaves access times alone, and whose changes are ordered: the removal that
     // follows them waits.
     let quiet = files.tree.with_access_times(AccessTimes::NEVER).with_answers(Answers::Ordered);
     let (dir, name) = &change.entries[0];
-    let recycle = Recycle { tree: &files.tree, quiet, bin };
-    Box::pin(async move { recycle.keep(change.cred, *dir, name, is_dir).await }).await
+    Recycle { tree: &files.tree, quiet, bin }.keep(change.cred, *dir, name, is_dir).await
 }
 
 /// The bin of a share, and its tree.
