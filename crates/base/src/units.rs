@@ -36,7 +36,7 @@ impl ByteSize {
         let binary = UNITS.iter().zip(0..).map(|(unit, power)| (1024u64.pow(power), *unit));
         let decimal = ["KB", "MB", "GB", "TB", "PB", "EB"].into_iter().zip(1..);
         let decimal = decimal.map(|(unit, power)| (1000u64.pow(power), unit));
-        let fits = binary.chain(decimal).filter(|(bytes, _)| self.0 != 0 && self.0 % bytes == 0);
+        let fits = binary.chain(decimal).filter(|(bytes, _)| self.0 != 0 && self.0.is_multiple_of(*bytes));
         match fits.max() {
             Some((bytes, unit)) if bytes > 1 => format!("{}{unit}", self.0 / bytes),
             _ => self.0.to_string(),

@@ -43,7 +43,7 @@ impl Files {
         mut change: Change<'a>,
         act: impl FnOnce([Name<'a>; 2]) -> F,
     ) -> FsResult<T> {
-        let (seen, kept) = self.before(&mut change).await?;
+        let (seen, kept) = before(self, &mut change).await?;
         let done = match kept.map(|kept| kept.and_then(T::kept)).transpose() {
             Some(done) => done,
             None => {
@@ -51,29 +51,8 @@ impl Files {
                 act(change.names()).await
             }
         };
-        self.after(&change, &seen, done.as_ref().ok().map(|done| done as &dyn Outcome)).await;
+        after(self, &change, &seen, done.as_ref().ok().map(|done| done as &dyn Outcome)).await;
         done
-    }
-
-    /// Returns what the guard has seen, and what a bin has kept. `files.data_unboxed`
-    async fn before(&self, change: &mut Change<'_>) -> FsResult<(Seen, FsResult<Option<(Attr, Changed)>>)> {
-        self.check_unblocked(change.cred)?;
-        forms::before(self, change).await;
-        bound::before(self, change).await?;
-        let seen = guarded::before(self, change).await;
-        recall::before(self, change).await?;
-        Ok((seen, recycle::before(self, change).await))
-    }
-
-    async fn after(&self, change: &Change<'_>, seen: &Seen, done: Option<&dyn Outcome>) {
-        if let Some(done) = done {
-            guarded::after(self, change, seen, done);
-            audited::after(self, change, done).await;
-        }
-        // Nobody caches what has no name.
-        if !matches!(change.act, Act::Unnamed) {
-            self.await_witnesses().await;
-        }
     }
 
     /// Writes `data` at `offset` (in bytes), all or nothing, after other clients have given back their caches.
@@ -335,6 +314,27 @@ impl Files {
     pub async fn remove_named(&self, cred: &Cred, ino: Ino) -> FsResult<()> {
         let change = Change::of(cred, Act::Attributes { ino, size: None, permissions: false });
         self.change(change, |_| self.tree.remove_named(ino)).await
+    }
+}
+
+/// Returns what the guard has seen, and what a bin has kept. `files.data_unboxed`
+async fn before(files: &Files, change: &mut Change<'_>) -> FsResult<(Seen, FsResult<Option<(Attr, Changed)>>)> {
+    files.check_unblocked(change.cred)?;
+    forms::before(files, change).await;
+    bound::before(files, change).await?;
+    let seen = guarded::before(files, change).await;
+    recall::before(files, change).await?;
+    Ok((seen, recycle::before(files, change).await))
+}
+
+async fn after(files: &Files, change: &Change<'_>, seen: &Seen, done: Option<&dyn Outcome>) {
+    if let Some(done) = done {
+        guarded::after(files, change, seen, done);
+        audited::after(files, change, done).await;
+    }
+    // Nobody caches what has no name.
+    if !matches!(change.act, Act::Unnamed) {
+        files.await_witnesses().await;
     }
 }
 
