@@ -160,9 +160,9 @@ mod tests {
         check("{\"name\":\"a\",\"name\":\"b\"}", 422, "duplicate field `name` at line 1 column 18").await;
         let change = |change: &str| format!("{{\"na\\\"m,e\":[\"\\\\\"],\n\"name\":\"a}}\",\n\"change\":{change}}}");
         check(
-            &change("{\"nfs\":5.5 , \"smb\":true}"),
+            &change("{\"usual_networks\":5.5 , \"folder\":\"a\"}"),
             422,
-            "change.nfs: invalid type: floating point `5.5`, expected a boolean at line 3 column 19",
+            "change.usual_networks: invalid type: floating point `5.5`, expected a boolean at line 3 column 30",
         )
         .await;
         check(
